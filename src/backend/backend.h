@@ -1,0 +1,74 @@
+// The seam to a device: a step, not an op. The engine hands over eval items; what a device fuses is its own
+// affair. Prefill, decode, chunk, speculation and scoring are the same item with other numbers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/types.h"
+#include "model/artifact.h"
+#include "model/config.h"
+
+namespace kipp {
+
+enum class LogitRows : std::uint8_t { none, last, all };
+
+// One sequence's share of a step.
+struct EvalItem {
+  SeqId seq = 0;
+  int pos = 0;                       // tokens already cached; tokens[0] is written here
+  std::span<const Token> tokens;     // 1 when decoding, a chunk when prefilling; never empty
+  std::span<const BlockId> blocks;   // physical blocks covering positions [0, pos + tokens.size())
+  LogitRows want = LogitRows::last;
+};
+
+// Logits of a step: [rows, vocab], in item order and within an item in position order.
+// The data belongs to the backend and is valid until its next eval.
+struct LogitsView {
+  const float* data = nullptr;
+  int rows = 0;
+  int vocab = kVocabRows;
+
+  std::span<const float> row(int i) const {
+    return {data + static_cast<std::size_t>(i) * static_cast<std::size_t>(vocab),
+            static_cast<std::size_t>(vocab)};
+  }
+};
+
+struct BlockCopy {
+  BlockId from = 0;
+  BlockId to = 0;
+};
+
+// How keys and values are kept. f32 exists for the gate that measures what rounding to BF16 costs.
+enum class KvStore : std::uint8_t { bf16, f32 };
+
+struct KvConfig {
+  int blocks = 0;  // physical blocks of kBlockPositions positions, shared by all sequences
+  KvStore store = KvStore::bf16;
+};
+
+struct BackendInfo {
+  std::string_view name;
+  int max_step_tokens = 0;  // the most tokens one eval takes, all items together
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const BackendInfo& info() const = 0;
+  // Called once, before any eval. The artifact must outlive the backend.
+  virtual Result<void> load(const Artifact& artifact, const KvConfig& kv) = 0;
+  // All or nothing: on an error no block has changed its meaning. Items of one step name distinct sequences.
+  virtual Result<LogitsView> eval(std::span<const EvalItem> items) = 0;
+  virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
+  // A block's bytes in the layout shared by all devices, for saving and restoring.
+  virtual std::size_t block_bytes() const = 0;
+  virtual Result<void> read_block(BlockId block, std::span<std::byte> out) = 0;
+  virtual Result<void> write_block(BlockId block, std::span<const std::byte> in) = 0;
+};
+
+}  // namespace kipp

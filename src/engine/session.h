@@ -1,0 +1,80 @@
+// The library's face: a loaded model, and sessions over it. A session is one mutable timeline of tokens whose
+// keys and values are cached; callers hand in whole prompts and sync() decides how much to reuse.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/types.h"
+#include "engine/sampler.h"
+#include "model/artifact.h"
+#include "tokenizer/tokenizer.h"
+
+namespace kipp {
+
+struct ModelOptions {
+  std::string backend;          // a registered name; nothing falls back
+  bool allow_synthetic = false;
+  int kv_blocks = 0;            // 0: one sequence of the checkpoint's full context
+  KvStore kv_store = KvStore::bf16;
+};
+
+// A loaded model: artifact, tokenizer and backend. Immutable but for the backend's cache; must outlive its
+// sessions. One thread at a time may eval on it.
+class Model {
+ public:
+  static Result<std::shared_ptr<Model>> open(const std::string& path, const ModelOptions& options);
+  ~Model();
+
+  const Artifact& artifact() const;
+  const Checkpoint& checkpoint() const;
+  const Tokenizer& tokenizer() const;
+  Backend& backend();
+
+ private:
+  friend class Session;
+  struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+class Session {
+ public:
+  // capacity: the most positions this timeline may hold, at most the checkpoint's context length.
+  static Result<Session> create(std::shared_ptr<Model> model, int capacity);
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();  // gives its blocks back
+
+  // Makes the timeline equal to `prompt`, evaluating only what differs; returns how many tokens were reused.
+  // The last token is always evaluated, so that its logits exist. `progress(done, total)` is called between
+  // chunks; `cancel` set to true stops after the current chunk with ErrorCode::interrupted and keeps what
+  // was evaluated.
+  using Progress = std::function<void(int done, int total)>;
+  Result<int> sync(std::span<const Token> prompt, const Progress& progress = {},
+                   const std::atomic<bool>* cancel = nullptr);
+  // Appends one token and evaluates it.
+  Result<void> append(Token token);
+  // Appends tokens and returns logits for each of them (speculation, prompt log-probabilities).
+  Result<LogitsView> append_scored(std::span<const Token> tokens);
+  // Forgets everything from position `length` on.
+  Result<void> truncate(int length);
+
+  std::span<const Token> tokens() const;
+  int capacity() const;
+  std::span<const float> logits() const;  // of the last token, [kVocabRows]; valid until the next eval
+
+ private:
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kipp
