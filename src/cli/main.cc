@@ -1,0 +1,33 @@
+// `kipp`: one executable, one subcommand per job. What each does is in its own file.
+#include <clocale>
+#include <cstdio>
+
+#include "cli/commands.h"
+
+namespace kipp {
+
+int report_error(std::string_view command, const Error& error) {
+  fmt::print(stderr, "kipp {}: {}\n", command, error.message);
+  switch (error.code) {
+    case ErrorCode::invalid: return 2;
+    case ErrorCode::interrupted: return 130;
+    default: return 1;
+  }
+}
+
+}  // namespace kipp
+
+int main(int argc, char** argv) {
+  CLI::App app{"kipp runs the pinned Qwen3 dense checkpoints on your own machine."};
+  app.set_version_flag("--version", "kipp " KIPP_VERSION);
+  app.require_subcommand(1);
+  int exit_code = 0;
+  kipp::add_checkpoints_command(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : 2;  // CLI11 numbers its errors above 100; a bad flag is 2 everywhere here
+  }
+  return exit_code;
+}
