@@ -1,5 +1,6 @@
-// The subcommands of `kipp`. Each lives in <name>_command.cc and registers itself with CLI11; its callback does
-// the work and stores the exit code: 0 done, 1 failed, 2 a bad value, 130 interrupted.
+// The subcommands of `kipp`. Each lives in <name>_command.cc and registers itself with CLI11; its
+// callback does the work and stores the exit code: 0 done, 1 failed, 2 a bad value, 130
+// interrupted.
 #pragma once
 
 #include <CLI/CLI.hpp>

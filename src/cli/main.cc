@@ -9,9 +9,12 @@ namespace kipp {
 int report_error(std::string_view command, const Error& error) {
   fmt::print(stderr, "kipp {}: {}\n", command, error.message);
   switch (error.code) {
-    case ErrorCode::invalid: return 2;
-    case ErrorCode::interrupted: return 130;
-    default: return 1;
+    case ErrorCode::invalid:
+      return 2;
+    case ErrorCode::interrupted:
+      return 130;
+    default:
+      return 1;
   }
 }
 
@@ -27,7 +30,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
-    return code == 0 ? 0 : 2;  // CLI11 numbers its errors above 100; a bad flag is 2 everywhere here
+    return code == 0 ? 0
+                     : 2;  // CLI11 numbers its errors above 100; a bad flag is 2 everywhere here
   }
   return exit_code;
 }
