@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Checks that includes follow the direction of the architecture, and that no source file outgrows 800 lines.
+
+The data flows one way (text, tokens, scheduler, backend, logits, text), so a folder may include only what lies
+below it. Prints each offence as file:line and exits 1 when there is one.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MAX_LINES = 800
+
+# folder of src/ -> folders it may include, beside itself
+ALLOWED = {
+    "base": set(),
+    "kvquant": set(),
+    "model": {"base"},
+    "tokenizer": {"base"},
+    "kv": {"base"},
+    "backend": {"base", "model", "kvquant"},
+    "engine": {"base", "model", "tokenizer", "kv", "kvquant", "backend"},
+    "convert": {"base", "model", "tokenizer"},
+    "server": {"base", "model", "tokenizer", "engine"},
+    "cli": {"base", "model", "tokenizer", "engine", "convert", "backend"},
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
+SOURCE_ENDINGS = {".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".wgsl", ".cmake"}
+
+
+def offence(source: pathlib.PurePath, target: str) -> str | None:
+    """Why `source` (relative to src/) may not include `target`, or None."""
+    folder, wanted = source.parts[0], target.split("/")[0]
+    if "/" not in target:
+        return "includes are written from src/"
+    if wanted != folder and wanted not in ALLOWED.get(folder, set()):
+        return f"{folder} may not include {wanted}"
+    if wanted == "backend":
+        # Only the registry names a concrete device.
+        concrete = len(target.split("/")) > 2
+        inside = source.parts[:2] == tuple(target.split("/")[:2])
+        if concrete and not inside and source.name not in ("registry.cc",):
+            return "only backend/registry.cc may include a concrete backend"
+    return None
+
+
+def main() -> int:
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True,
+                            capture_output=True, check=True).stdout.split("\n")
+    offences = []
+    for name in filter(None, listed):
+        path = ROOT / name
+        if path.suffix not in SOURCE_ENDINGS or not path.is_file():
+            continue
+        lines = path.read_text(encoding="utf-8").split("\n")
+        if len(lines) - 1 > MAX_LINES:
+            offences.append(f"{name}: {len(lines) - 1} lines, at most {MAX_LINES} are allowed")
+        relative = pathlib.PurePath(name)
+        if relative.parts[0] != "src":
+            continue
+        if relative.parts[1] not in ALLOWED:
+            offences.append(f"{name}: src/{relative.parts[1]} is no room of the architecture")
+            continue
+        for number, line in enumerate(lines, 1):
+            match = INCLUDE.match(line)
+            if match and (why := offence(pathlib.PurePath(*relative.parts[1:]), match.group(1))):
+                offences.append(f"{name}:{number}: {why}")
+    for text in offences:
+        print(text)
+    if not offences:
+        print("layers: every include points down, no file is over", MAX_LINES, "lines")
+    return 1 if offences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
