@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Simple short stories for the demo checkpoint, made from hand-written frames.
+
+    python3 -m tools.demo.stories --seed 1 --n 5
+
+Everything is a function of the random.Random that is passed in.
+"""
+
+import argparse
+import pathlib
+import random
+import sys
+from dataclasses import dataclass, field
+
+if __package__ in (None, ""):  # run as a file: let the package be found
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from tools.demo import frames  # noqa: E402
+from tools.demo import fragments  # noqa: E402,F401  (registers the shared sentences)
+from tools.demo import plots_home  # noqa: E402,F401  (each module registers its frames)
+from tools.demo import plots_travel  # noqa: E402,F401
+from tools.demo import chat  # noqa: E402
+
+from tools.demo.frames import FRAMES, make_world, polish, render  # noqa: E402
+
+
+@dataclass
+class Story:
+    topic: str
+    title: str
+    text: str
+    frame: str = ""
+    hero: str = ""
+    facts: list = field(default_factory=list)  # (question, answer)
+    world: dict = field(default_factory=dict, repr=False)
+
+    @property
+    def words(self):
+        return self.text.count(" ") + self.text.count("\n\n") + 1
+
+
+_TOTAL = []
+
+
+def _frame(rng):
+    if not _TOTAL:
+        total = 0.0
+        for frame in FRAMES:
+            total += frame.weight
+            _TOTAL.append(total)
+    return rng.choices(FRAMES, cum_weights=_TOTAL)[0]
+
+
+def make_story(rng, length=None, frame=None):
+    """One story. length: None, "short" or "long"; frame: a frame, or None for any."""
+    frame = frame or _frame(rng)
+    world = make_world(rng, frame)
+    text = render(world, frame, length)
+    topic = polish_topic(world.text(world.choice(frame.topics)))
+    title = chat.title_case(polish_topic(world.text(world.choice(frame.titles))))
+    return Story(topic, title, text, frame.name, world["h"], chat.story_facts(world, frame, text), world)
+
+
+def polish_topic(topic):
+    return frames._ARTICLE.sub(lambda m: m.group(1) + "n ", topic)
+
+
+chat_request = chat.chat_request
+
+
+def make_small_talk(rng):
+    """One to four turns: greetings, who are you, thanks, or questions after a story."""
+    if rng.random() < 0.15:
+        story = make_story(rng)
+        return [(chat_request(rng, story), story.text)] + chat.follow_ups(rng, story)
+    return chat.small_talk(rng)
+
+
+def story_chat(rng):
+    """A conversation: request and story, then follow-ups answered from the story's facts."""
+    return chat.talk_about(rng, make_story)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="print stories")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--n", type=int, default=5)
+    parser.add_argument("--frame", help="only this frame")
+    parser.add_argument("--chat", action="store_true", help="print conversations instead")
+    parser.add_argument("--length", choices=["short", "long"])
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    chosen = [f for f in FRAMES if f.name == options.frame] if options.frame else [None]
+    for _ in range(options.n):
+        if options.chat:
+            for question, answer in story_chat(rng) if rng.random() < 0.7 else make_small_talk(rng):
+                print(f"> {question}\n{answer}")
+            print("-" * 40)
+            continue
+        story = make_story(rng, options.length, rng.choice(chosen))
+        print(f"# {story.title}  ({story.topic}; {story.words} words)\n\n{story.text}\n")
+
+
+if __name__ == "__main__":
+    main()
