@@ -1,4 +1,5 @@
-// Streaming decode: tokens in, text out, never half a character. What may still become a character waits.
+// Streaming decode: tokens in, text out, never half a character. What may still become a character
+// waits.
 #pragma once
 
 #include <string>
@@ -11,9 +12,9 @@ class Detokenizer {
  public:
   Detokenizer(const Tokenizer& tokenizer, bool skip_special);
 
-  // The text this token completes; empty while a character is incomplete. Bytes that can no longer become
-  // UTF-8 come out as U+FFFD, one per maximal invalid prefix (as Unicode recommends, and as decoding
-  // everything at once gives).
+  // The text this token completes; empty while a character is incomplete. Bytes that can no longer
+  // become UTF-8 come out as U+FFFD, one per maximal invalid prefix (as Unicode recommends, and as
+  // decoding everything at once gives).
   std::string push(Token token);
   // What still waits, replaced by U+FFFD. The detokenizer is empty afterwards.
   std::string finish();

@@ -1,5 +1,5 @@
-// Text to tokens and back: byte-level BPE with Qwen's pre-tokenizer, NFC and added tokens. Equal, id for id,
-// to Hugging Face `tokenizers` on the same tokenizer.json.
+// Text to tokens and back: byte-level BPE with Qwen's pre-tokenizer, NFC and added tokens. Equal,
+// id for id, to Hugging Face `tokenizers` on the same tokenizer.json.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace kipp {
 
-// Whether text such as "<|im_end|>" becomes the control token or stays ordinary text. Text that comes from
-// users is always `as_text`; only what the engine itself wrote is `as_control`.
+// Whether text such as "<|im_end|>" becomes the control token or stays ordinary text. Text that
+// comes from users is always `as_text`; only what the engine itself wrote is `as_control`.
 enum class AddedTokens : bool { as_text, as_control };
 
 class Tokenizer {
@@ -25,8 +25,8 @@ class Tokenizer {
   Tokenizer(const Tokenizer&);
   Tokenizer& operator=(const Tokenizer&);
 
-  // Appends the tokens of `text`. Bytes that are not UTF-8 are kept: every byte has a token. Linear time.
-  // Thread-safe.
+  // Appends the tokens of `text`. Bytes that are not UTF-8 are kept: every byte has a token. Linear
+  // time. Thread-safe.
   void encode(std::string_view text, AddedTokens added, std::vector<Token>& out) const;
   std::vector<Token> encode(std::string_view text, AddedTokens added) const;
 

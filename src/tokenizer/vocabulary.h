@@ -1,6 +1,7 @@
-// Qwen's vocabulary: 256 byte tokens, 151,387 merges in rank order, 26 added tokens. Token 256 + r is the
-// product of merge r, so the merges alone determine every ordinary token. The table is compiled in
-// (assets/qwen3_vocabulary.zst, from Qwen's tokenizer.json, Apache-2.0): the whole family shares it.
+// Qwen's vocabulary: 256 byte tokens, 151,387 merges in rank order, 26 added tokens. Token 256 + r
+// is the product of merge r, so the merges alone determine every ordinary token. The table is
+// compiled in (assets/qwen3_vocabulary.zst, from Qwen's tokenizer.json, Apache-2.0): the whole
+// family shares it.
 #pragma once
 
 #include <array>
@@ -17,12 +18,14 @@ namespace kipp {
 struct AddedToken {
   Token id = 0;
   std::string_view text;
-  bool special = false;  // removed when decoding without special tokens; all are matched when encoding
+  bool special =
+      false;  // removed when decoding without special tokens; all are matched when encoding
 };
 
 inline constexpr int kByteTokens = 256;
 inline constexpr int kMerges = 151387;
 inline constexpr Token kFirstAddedToken = 151643;
+inline constexpr int kAddedTokens = 26;
 
 inline constexpr Token kEndOfText = 151643;
 inline constexpr Token kImStart = 151644;
@@ -43,10 +46,10 @@ struct Merge {
 
 // The compiled-in table. Built on first use (thread-safe) and kept.
 struct Vocabulary {
-  std::array<Token, 256> byte_token;      // the token of each single byte
-  std::vector<Merge> merges;              // by rank; merge r yields token kByteTokens + r
-  std::string bytes;                      // all tokens' bytes, one after the other
-  std::vector<std::uint32_t> begins;      // kNamedTokens + 1 offsets into `bytes`
+  std::array<Token, 256> byte_token;  // the token of each single byte
+  std::vector<Merge> merges;          // by rank; merge r yields token kByteTokens + r
+  std::string bytes;                  // all tokens' bytes, one after the other
+  std::vector<std::uint32_t> begins;  // where each token begins in `bytes`, and the end
 
   std::string_view token_bytes(Token id) const {
     const auto i = static_cast<std::size_t>(id);
