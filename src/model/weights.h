@@ -1,5 +1,5 @@
-// The weights of one checkpoint as views into the artifact's mapping. Shapes are [rows, cols], row major;
-// y = W x, so rows are outputs and cols are inputs.
+// The weights of one checkpoint as views into the artifact's mapping. Shapes are [rows, cols], row
+// major; y = W x, so rows are outputs and cols are inputs.
 #pragma once
 
 #include <array>
@@ -14,7 +14,8 @@
 
 namespace kipp {
 
-// How the seven projections of a layer are stored. Everything else is BF16 (norms: F32 holding BF16 values).
+// How the seven projections of a layer are stored. Everything else is BF16 (norms: F32 holding BF16
+// values).
 enum class Scheme : std::uint8_t { bf16, q8_0, affine4_gs32, scale4_gs32 };
 
 std::string_view to_string(Scheme scheme);
@@ -22,14 +23,19 @@ Result<Scheme> parse_scheme(std::string_view name);
 
 inline constexpr int kQuantBlock = 32;  // weights of one row that share a scale
 
-// Bytes of one row of `cols` weights; cols must be a multiple of kQuantBlock unless the scheme is bf16.
+// Bytes of one row of `cols` weights; cols must be a multiple of kQuantBlock unless the scheme is
+// bf16.
 constexpr std::size_t row_bytes(Scheme scheme, int cols) {
   const auto n = static_cast<std::size_t>(cols);
   switch (scheme) {
-    case Scheme::bf16: return n * 2;
-    case Scheme::q8_0: return n / kQuantBlock * 34;
-    case Scheme::affine4_gs32: return n / kQuantBlock * 20;
-    case Scheme::scale4_gs32: return n / kQuantBlock * 18;
+    case Scheme::bf16:
+      return n * 2;
+    case Scheme::q8_0:
+      return n / kQuantBlock * 34;
+    case Scheme::affine4_gs32:
+      return n / kQuantBlock * 20;
+    case Scheme::scale4_gs32:
+      return n / kQuantBlock * 18;
   }
   return 0;
 }
@@ -46,7 +52,8 @@ struct MatrixView {
   }
 };
 
-// Matrices of equal cols that are used as one, their rows one below the other: q, k, v and gate, up.
+// Matrices of equal cols that are used as one, their rows one below the other: q, k, v and gate,
+// up.
 struct StackedMatrix {
   std::array<MatrixView, 3> parts;
   int n_parts = 0;
@@ -62,7 +69,8 @@ struct StackedMatrix {
   }
 };
 
-// W is what a backend multiplies with: StackedMatrix for `reference`, its own packed form elsewhere.
+// W is what a backend multiplies with: StackedMatrix for `reference`, its own packed form
+// elsewhere.
 template <class W>
 struct LayerWeights {
   std::span<const float> attn_norm;  // [hidden]
@@ -77,7 +85,7 @@ struct LayerWeights {
 
 template <class W>
 struct Qwen3Weights {
-  MatrixView embed;                   // [kVocabRows, hidden] BF16
+  MatrixView embed;  // [kVocabRows, hidden] BF16
   std::vector<LayerWeights<W>> layers;
   std::span<const float> final_norm;  // [hidden]
   W lm_head;                          // [kVocabRows, hidden] BF16; the embedding itself when tied
