@@ -26,12 +26,14 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = 0;
   kipp::add_checkpoints_command(app, exit_code);
+  kipp::add_quantize_command(app, exit_code);
+  kipp::add_synthesize_command(app, exit_code);
+  kipp::add_inspect_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? 0
-                     : 2;  // CLI11 numbers its errors above 100; a bad flag is 2 everywhere here
+    // CLI11 numbers its errors above 100; a bad flag is 2 everywhere here.
+    return app.exit(error) == 0 ? 0 : 2;
   }
   return exit_code;
 }
