@@ -60,7 +60,7 @@ def common_facts(world, text):
     name, kind, he, his = world["h"], world["kind"], world["he"], world["his"]
     facts.append((f"What was the {kind}'s name?", _pick(world.rng, (f"{world['His']} name was {name}.", f"The {kind}'s name was {name}.", f"The {kind} was called {name}."))))
     facts.append((f"Who is {name}?", f"{name} is the {kind} in the story."))
-    facts.append((f"Who was the story about?", f"It was about a {kind} named {name}."))
+    facts.append(("Who was the story about?", f"It was about a {kind} named {name}."))
     inplace = world["inplace"]
     home = world["home"]
     if inplace in text or inplace[0].upper() + inplace[1:] in text:
@@ -71,7 +71,7 @@ def common_facts(world, text):
         facts.append((f"What did {name} like to eat?", f"{world['He']} liked {world['food']}."))
     if not world.child and f"{world['f']} the {world['fkind']}" in text:
         facts.append((f"Who was {world['f']}?", f"{world['f']} was a {world['fkind']}."))
-    if f"{world['trait']}" in text:
+    if re.search(rf"\b{world['trait']}\b", text[:260]):
         facts.append((f"What was {name} like?", f"{name} was {world['trait']}."))
     return facts
 

@@ -19,7 +19,7 @@ import re
 from tools.demo import words
 
 _TOKEN = re.compile(r"\{(@?)([^}]*)\}|([\[\]|])")
-_SENTENCE = re.compile(r'(^|[.!?] |\." |\n\n)([a-z])')
+_SENTENCE = re.compile(r'(^|(?<!\.\.)[.!?] |\." |\n\n)([a-z])')
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeiouAEIOU]|hour|honest)(?!(?:one|once|un[ai][a-z]|use|eu)[a-z]*\b)")
 
 
@@ -142,6 +142,10 @@ def polish(text):
     return _ARTICLE.sub(lambda m: m.group(1) + "n ", text)
 
 
+_HOOVES = set("fawn lamb piglet calf pony donkey goat llama yak giraffe zebra rhino antelope camel reindeer unicorn hippo".split()) | {"elephant calf"}
+_WINGS = set("hen duckling gosling penguin emu".split())
+
+
 class Kind:
     def __init__(self, line):
         name, settings, homes, foods, tags = (part.strip() for part in line.split(";"))
@@ -149,7 +153,10 @@ class Kind:
         self.settings = settings.split()
         self.homes = [h.strip() for h in homes.split(",")]
         self.foods = [f.strip() for f in foods.split(",")]
-        self.tags = set(tags.split()) | set(
+        self.hands = ("hooves" if name in _HOOVES else "wings" if "fly" in tags and "creature" not in tags or name in _WINGS
+                      else "hands" if "creature" in tags and "dragon" not in name or name == "monkey" else "paws")
+        self.tags = {"hoof"} if self.hands == "hooves" else set()
+        self.tags |= set(tags.split()) | set(
             () if "creature" in tags.split() or "bug" in tags.split() else ("animal",))
 
 
@@ -221,7 +228,7 @@ class Frame:
         FRAMES.append(self)
 
 
-_PRONOUNS = {"m": ("he", "him", "his", "himself"), "f": ("she", "her", "her", "herself")}
+_PRONOUNS = {"m": ("he", "him", "his", "himself"), "f": ("she", "her", "her", "herself"), "n": ("it", "it", "its", "itself")}
 
 
 def set_person(world, prefix, name, gender, kind, the):
@@ -232,6 +239,13 @@ def set_person(world, prefix, name, gender, kind, the):
     world[(prefix or "h")] = name
     world[prefix + "kind"] = kind
     world[prefix + "the"] = the
+
+
+def as_hero(world, kind, he, inplace="nowhere in this story"):
+    """Makes a thing the hero of a story whose frame names it {name}: a boat, a cloud."""
+    set_person(world, "", world["name"], {"he": "m", "she": "f", "it": "n"}[he], kind, "the " + kind)
+    world["inplace"], world["home"], world["trait"] = inplace, inplace, "nowhere in this story"
+    world.child = True
 
 
 def _animal_name(world, gender, taken):
@@ -295,7 +309,7 @@ def make_world(rng, frame):
         if "calf" in kind or "cub" in kind or "pup" in kind or kind.startswith("baby"):
             world["little"] = "little"
         elif "big" in tags:
-            world["little"] = world.choice(("young", "big", "young"))
+            world["little"] = "young"
         elif person:
             world["little"] = "young"
         elif "small" in tags:
@@ -340,6 +354,10 @@ def make_world(rng, frame):
         set_person(world, "o", _animal_name(world, other_gender, taken), other_gender, other.name, "the " + other.name)
     # How friend and other are introduced: "Pip the fox", but no "Tom the boy".
     world["ff"] = world.choice((world["f"], f"{world['his']} friend {world['f']}")) if child else f"{world['f']} the {world['fkind']}"
+    world["hands"] = "hands" if child else spec.hands
+    world["hand"] = {"hooves": "hoof"}.get(world["hands"], world["hands"][:-1])
+    world["both"] = (f"{world['his']} friends {world['f']} and {world['o']}" if child
+                     else f"{world['f']} the {world['fkind']} and {world['o']} the {world['okind']}")
     world["oo"] = world.choice((world["o"], f"{world['his']} friend {world['o']}")) if child else f"{world['o']} the {world['okind']}"
     # The wise helper: a neighbour for children, an old animal for the rest.
     if child or kind in _ODD_PEOPLE or setting in ("village", "town") and kind == "robot":
@@ -357,6 +375,7 @@ def make_world(rng, frame):
         world["wisethe"] = "the old " + wise_kind
     colours = rng.sample(words.COLOURS, 2)
     world["colour"], world["colour2"] = colours
+    world["plain"] = world.choice(words.COLOURS[:13])
     for slots, options in frame.picks.items():
         option = options[int(random() * len(options))]
         for slot, template in zip(slots.split(), option, strict=True):

@@ -47,7 +47,7 @@ Frame(
         "thing": ["ball", "scarf", "drum", "whistle", "kite", "hat", "blanket", "spinning top", "flute", "paper boat", "toy horse", "lantern", "bell", "little basket",
                   "wooden spoon", "ribbon", "umbrella", "rag doll", "mouth organ", "marble", "toy boat", "pocket mirror", "wooden whistle", "mitten", "picture book"],
         "busy bplace put back found": [
-            "picked berries // near {near} // To have both hands free, {he} put the {thing} down on a flat stone // to {near} // on a flat stone by {near}",
+            "picked berries // near {near} // To have both {hands} free, {he} put the {thing} down on a flat stone // to {near} // on a flat stone by {near}",
             "took a nap // beside {near} // Before {he} closed {his} eyes, {he} hid the {thing} in the grass to keep it safe // back to {near} // in the grass beside {near}",
             "helped {oo} carry some wood // past {near} // It was heavy work, so {he} left the {thing} beside the woodpile // to the woodpile behind {near} // beside the woodpile",
             "watched the fish // by {water} // {He} did not want the {thing} to get wet, so {he} hung it on a branch // back to {water} // on a branch by {water}",
@@ -66,7 +66,7 @@ Frame(
     [{He} lived with {e}, who|{His} {elder}] had {a_thing} that [stood|had its place] {tplace}. It was {old}, and it was very dear to {ehim}.
     "[You may look, but please do not play with it|Please be careful near it|It is not a toy]," {his} {elder} always said.
     ~~
-    {@oneday}, {h} was [playing with a ball|dancing around the room|chasing a fly|pretending to be a pirate|trying to walk on {his} hands] {tplace2}. [Round and round {he} went.|{He} jumped, {he} spun, and then...|It was great fun, until...] Crash! The {thing} lay on the floor in [three|four|five|many] pieces.
+    {@oneday}, {h} was [playing with a ball|dancing around the room|chasing a fly|pretending to be a pirate|trying to stand on {his} head] {tplace2}. [Round and round {he} went.|{He} jumped, {he} spun, and then...|It was great fun, until...] Crash! The {thing} lay on the floor in [three|four|five|many] pieces.
     ? {@silence}
     ? {@breath}
     --
@@ -80,7 +80,7 @@ Frame(
     "[A hidden thing stays broken|A secret like that only grows|Hiding it will not mend it]," said {f}. "[But a thing you tell can be mended.|The truth is hard for one minute. A lie is hard every day.|Tell {ehim}. I will wait outside.]"
     ~~
     {@breath} Then {he} took the pieces and carried them to {his} {elder}. "I broke your {thing}," {he} said[ in a very small voice|]. "I hid it because I was afraid. I am so sorry."
-    {@silence} Then {his} {elder} [knelt down and hugged {him}|took {his} hand|put {ehis} arms around {him}]. "[I am sad about the {thing}|I did love that {thing}]," {ehe} said, "but I am glad that you told me. [You are worth more than any {thing}.|The truth is worth more to me.|That was a brave thing to do.]"
+    {@silence} Then {his} {elder} [knelt down and hugged {him}|took {his} {hand}|put {ehis} arms around {him}]. "[I am sad about the {thing}|I did love that {thing}]," {ehe} said, "but I am glad that you told me. [You are worth more than any {thing}.|The truth is worth more to me.|That was a brave thing to do.]"
     --
     [Together they|The next day, they sat down together and] glued the pieces, one by one. [It took all evening.|It was slow work.|{h} held each piece until it was dry.] When they were done, there was [a thin line|a fine crack like a river on a map|one tiny hole], but the {thing} {stood} again.
     "[I like it even better now|It is more beautiful than before]," said {his} {elder}. "[When I see that crack, I will think of how brave you were.|Now it has a story.|Now we have both made it.]"
@@ -268,7 +268,7 @@ Frame(
     What was floating away?=>{f}'s {toy} was floating away.
     How does it end?=>{h} swims out and brings back the {toy}.
     """,
-    where=("river", "meadow", "farm", "forest"), ban="swim fly big slow small made creature", friend_ban="fly small", themes=("courage", "summer", "swimming"),
+    where=("river", "meadow", "farm", "forest"), ban="swim fly big slow small made creature hoof", friend_ban="fly small", themes=("courage", "summer", "swimming"),
     picks={"toy": ["boat", "straw hat", "ball", "basket", "drum", "little raft"], "the_fish": ["a passing dragonfly", "the small fish", "a water beetle", "nobody at all"],
            "wbody": ["way", "way across", "long way"]})
 
@@ -328,7 +328,7 @@ Frame(
     Even {e} only said, "[Not now, dear|I am busy today, my dear]," and shut the kitchen door.
     ? {@sad}
     --
-    {h} went to {near3} and sat there all alone. "[They have all forgotten|Nobody remembered]," {he} thought. [{He} drew a little cake in the dust with {his} finger and blew on it.|{He} sang the birthday song to {himself}, very quietly.] 
+    {h} went to {near3} and sat there all alone. "[They have all forgotten|Nobody remembered]," {he} thought. [{He} drew a little cake in the dust with a stick and blew on it.|{He} sang the birthday song to {himself}, very quietly.] 
     ? {@sense}
     [When the sun went down|As it was getting dark], {he} walked slowly home. [There was no light in the window.|Everything was dark and quiet.] {He} opened the door...
     ~~

@@ -1,6 +1,6 @@
 """Frames about going out: storms, journeys, riddles, nights in the open, helpers on the way."""
 
-from tools.demo.frames import ANYWHERE, GREEN, Frame
+from tools.demo.frames import Frame
 
 Frame(
     "lighthouse_storm",
@@ -109,7 +109,7 @@ Frame(
     {Helped} And at that moment {h} remembered what {his} {elder} had said: {advice}. {Used}
     ~~
     [At last|After a long walk] {he} saw a yellow light between the trees. It was {home_window}! {His} {elder} [stood in the door with a lantern|was just coming out to look for {him}]. "[There you are!|I was so worried!]" {ehe} cried, and hugged {him} tightly.
-    / [Soon|Before long] {he} smelled smoke and soup, and there was {his} own front door. {His} {elder} put a blanket around {him} and a bowl in {his} hands.
+    / [Soon|Before long] {he} smelled smoke and soup, and there was {his} own front door. {His} {elder} put a blanket around {him} and a bowl in {his} {hands}.
     {h} told the whole story. "[I did not find the way alone|A very small friend helped me]," {he} said. And before {he} went to bed, {he} [looked out at the dark trees and waved|called "Good night!" into the dark], and something tiny [blinked|answered] far away.
     """,
     """
@@ -127,7 +127,7 @@ Frame(
             "a firefly // firefly // a spider's web // pulled the threads away // The firefly called its brothers and sisters. Ten, twenty, a hundred little lights came, and they lit up the path for {him}.",
             "a moth // moth // a sticky leaf // loosened its wings // \"I know every tree here,\" said the moth, and its white wings shone in the dark as it flew ahead of {him}.",
             "a baby bat // baby bat // a thorn bush // bent the thorns apart // The baby bat's mother came. \"I can find my way with my ears,\" she said, and she flew ahead of {him} through the trees, calling softly.",
-            "a glow-worm // glow-worm // a crack in the bark // made the crack a little wider // \"Put me on your hand,\" said the glow-worm, and it shone like a tiny green lamp, so that {he} could see the ground."]},
+            "a glow-worm // glow-worm // a crack in the bark // made the crack a little wider // \"Put me on your {hand},\" said the glow-worm, and it shone like a tiny green lamp, so that {he} could see the ground."]},
     prepare=lambda w: w.__setitem__("home_window", f"the window of {w['his']} own home"))
 
 Frame(

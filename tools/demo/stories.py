@@ -19,6 +19,9 @@ from tools.demo import frames  # noqa: E402
 from tools.demo import fragments  # noqa: E402,F401  (registers the shared sentences)
 from tools.demo import plots_home  # noqa: E402,F401  (each module registers its frames)
 from tools.demo import plots_travel  # noqa: E402,F401
+from tools.demo import plots_wonder  # noqa: E402,F401
+from tools.demo import plots_play  # noqa: E402,F401
+from tools.demo import plots_more  # noqa: E402,F401
 from tools.demo import chat  # noqa: E402
 
 from tools.demo.frames import FRAMES, make_world, polish, render  # noqa: E402
