@@ -117,13 +117,18 @@ Result<void> write_norm(const TensorSpec& spec, const RowSource& rows, OutputFil
 }
 
 Result<void> write_matrix(const TensorSpec& spec, Scheme scheme, const RowSource& rows,
-                          OutputFile& file, const WriteProgress& progress, std::uint64_t total) {
+                          OutputFile& file, const WriteProgress& progress, std::uint64_t total,
+                          const std::atomic<bool>* cancel) {
   const int chunk_rows = std::clamp(kChunkValues / spec.cols, 1, spec.rows);
   const auto chunk = static_cast<std::size_t>(chunk_rows);
   const auto cols = static_cast<std::size_t>(spec.cols);
   std::vector<std::uint16_t> values(chunk * cols);
   std::vector<std::byte> encoded(chunk * row_bytes(scheme, spec.cols));
   for (int first = 0; first < spec.rows; first += chunk_rows) {
+    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
+      return fail(ErrorCode::interrupted, "interrupted after {} of {} bytes; nothing is kept",
+                  file.written(), total);
+    }
     const int count = std::min(chunk_rows, spec.rows - first);
     const auto n = static_cast<std::size_t>(count);
     const auto in = std::span(values).first(n * cols);
@@ -145,7 +150,7 @@ Result<void> write_padding(OutputFile& file, std::uint64_t bytes) {
 
 Result<void> write_artifact(const std::string& path, const Checkpoint& checkpoint, Scheme scheme,
                             const ArtifactSource& source, const RowSource& rows,
-                            const WriteProgress& progress) {
+                            const WriteProgress& progress, const std::atomic<bool>* cancel) {
   if (source.repository != checkpoint.repository) {
     return fail(ErrorCode::invalid, "source repository: expected {}, found {}",
                 checkpoint.repository, source.repository);
@@ -160,7 +165,7 @@ Result<void> write_artifact(const std::string& path, const Checkpoint& checkpoin
       KIPP_TRY(write_norm(spec, rows, file));
     } else {
       const Scheme used = spec.role == TensorRole::projection ? scheme : Scheme::bf16;
-      KIPP_TRY(write_matrix(spec, used, rows, file, progress, total));
+      KIPP_TRY(write_matrix(spec, used, rows, file, progress, total, cancel));
     }
     KIPP_TRY(write_padding(file, gguf_align(file.written()) - file.written()));
   }

@@ -2,6 +2,7 @@
 // always give equal bytes, whatever the number of threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -35,8 +36,10 @@ using WriteProgress = std::function<void(std::uint64_t done, std::uint64_t total
 
 // Writes to `path`.partial and renames when whole; an error, also one from `rows`, removes it.
 // Checks free disk space first. Values that are not finite are refused with tensor and row.
+// `cancel` set to true stops within one chunk with ErrorCode::interrupted.
 Result<void> write_artifact(const std::string& path, const Checkpoint& checkpoint, Scheme scheme,
                             const ArtifactSource& source, const RowSource& rows,
-                            const WriteProgress& progress);
+                            const WriteProgress& progress,
+                            const std::atomic<bool>* cancel = nullptr);
 
 }  // namespace kipp

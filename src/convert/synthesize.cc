@@ -86,7 +86,8 @@ RowSource synthetic_rows(const Checkpoint& checkpoint, std::uint64_t seed, int t
 }
 
 Result<void> synthesize(const std::string& path, const Checkpoint& checkpoint, std::uint64_t seed,
-                        Scheme scheme, const WriteProgress& progress) {
+                        Scheme scheme, const WriteProgress& progress,
+                        const std::atomic<bool>* cancel) {
   if (checkpoint.kind != CheckpointKind::synthetic) {
     return fail(ErrorCode::invalid, "checkpoint: expected a synthetic shape, found {}",
                 checkpoint.id);
@@ -94,7 +95,7 @@ Result<void> synthesize(const std::string& path, const Checkpoint& checkpoint, s
   const ArtifactSource source{std::string(checkpoint.repository), fmt::format("seed-{}", seed), {}};
   const auto threads = static_cast<int>(std::thread::hardware_concurrency());
   return write_artifact(path, checkpoint, scheme, source, synthetic_rows(checkpoint, seed, threads),
-                        progress);
+                        progress, cancel);
 }
 
 }  // namespace kipp

@@ -3,8 +3,8 @@
 // compiler, machine and number of threads writes the same bytes.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -22,6 +22,7 @@ Result<const Checkpoint*> find_synthetic(std::string_view name);
 RowSource synthetic_rows(const Checkpoint& checkpoint, std::uint64_t seed, int threads);
 
 Result<void> synthesize(const std::string& path, const Checkpoint& checkpoint, std::uint64_t seed,
-                        Scheme scheme, const WriteProgress& progress);
+                        Scheme scheme, const WriteProgress& progress,
+                        const std::atomic<bool>* cancel = nullptr);
 
 }  // namespace kipp
