@@ -1,128 +1,233 @@
 #include "tokenizer/bpe.h"
 
-#include <algorithm>
-#include <array>
-#include <functional>
-#include <queue>
-
 namespace kipp {
 namespace {
 
 constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
-constexpr int kIdBits = 18;
-constexpr std::uint64_t kIdMask = (1U << kIdBits) - 1;
-constexpr int kSlotBits =
-    19;  // 2^19 slots for 151,387 merges: a miss, the usual case, ends after 1.2 probes
-constexpr std::size_t kSlotMask = (std::size_t{1} << kSlotBits) - 1;
+constexpr int kTokenBits = 18;
+constexpr int kNodeBits = 19;
+constexpr std::uint64_t kTokenMask = (1U << kTokenBits) - 1;
+constexpr std::uint64_t kNodeMask = (1U << kNodeBits) - 1;
+
+// Sized for the second-level cache rather than for few probes: 2 MB of pairs (151,387 merges) and 4
+// MB of edges (332,753). Nearly all pairs that are asked for do not merge, which one bit of 256 KB
+// says for 93 % of them.
+constexpr int kPairSlotBits = 18;
+constexpr int kEdgeSlotBits = 19;
+constexpr int kFilterBits = 21;
+
+// The slot where the search for a key begins (Fibonacci hashing).
+std::size_t home(std::uint64_t key, int slot_bits) {
+  return static_cast<std::size_t>(key * 0x9E3779B97F4A7C15U >> (64 - slot_bits));
+}
+
+std::uint64_t unsigned_token(Token id) { return static_cast<std::uint32_t>(id); }
 
 std::uint64_t pair_key(Token left, Token right) {
-  return std::uint64_t{static_cast<std::uint32_t>(left)} << kIdBits |
-         static_cast<std::uint32_t>(right);
+  return unsigned_token(left) << kTokenBits | unsigned_token(right);
 }
 
-std::size_t home_slot(std::uint64_t key) {
-  return static_cast<std::size_t>(key * 0x9E3779B97F4A7C15U >> (64 - kSlotBits));
+std::uint64_t edge_key(std::uint32_t node, unsigned char byte) {
+  return std::uint64_t{node} << 8 | byte;
 }
 
-// Up to this many bytes, looking through all pairs for the lowest beats a heap.
-constexpr std::size_t kShortPiece = 48;
+// Which positions of a piece turned out to lead nowhere. Most pieces need none, few more than the
+// first block.
+class DeadEnds {
+ public:
+  bool contains(std::size_t at) const {
+    return at / 64 < words_.size() && (words_[at / 64] >> at % 64 & 1) != 0;
+  }
+  void insert(std::size_t at) {
+    if (at / 64 >= words_.size()) words_.resize(at / 64 * 2 + 1);
+    words_[at / 64] |= std::uint64_t{1} << at % 64;
+  }
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
 
 }  // namespace
 
-Bpe::Bpe(const Vocabulary& vocabulary) : vocabulary_(vocabulary), slots_(kSlotMask + 1, kEmpty) {
-  for (std::size_t rank = 0; rank < vocabulary.merges.size(); ++rank) {
-    const Merge& merge = vocabulary.merges[rank];
-    const std::uint64_t key = pair_key(merge.left, merge.right);
-    std::size_t slot = home_slot(key);
-    while (slots_[slot] != kEmpty) slot = (slot + 1) & kSlotMask;
-    slots_[slot] = key << kIdBits | (kByteTokens + rank);
+Bpe::Bpe(const Vocabulary& vocabulary) : byte_token_(vocabulary.byte_token) {
+  add_merges(vocabulary);
+  add_trie(vocabulary);
+}
+
+void Bpe::add_merges(const Vocabulary& vocabulary) {
+  constexpr std::size_t kMask = (std::size_t{1} << kPairSlotBits) - 1;
+  pairs_.assign(kMask + 1, kEmpty);
+  filter_.assign((std::size_t{1} << kFilterBits) / 64, 0);
+  parts_.assign(kByteTokens, Merge{});
+  parts_.insert(parts_.end(), vocabulary.merges.begin(), vocabulary.merges.end());
+  for (std::size_t id = kByteTokens; id < parts_.size(); ++id) {
+    const std::uint64_t key = pair_key(parts_[id].left, parts_[id].right);
+    std::size_t slot = home(key, kPairSlotBits);
+    while (pairs_[slot] != kEmpty) slot = (slot + 1) & kMask;
+    pairs_[slot] = key << kTokenBits | id;
+    const std::size_t bit = home(key, kFilterBits);
+    filter_[bit / 64] |= std::uint64_t{1} << bit % 64;
+  }
+}
+
+void Bpe::add_trie(const Vocabulary& vocabulary) {
+  constexpr std::size_t kMask = (std::size_t{1} << kEdgeSlotBits) - 1;
+  edges_.assign(kMask + 1, kEmpty);
+
+  struct Node {
+    std::uint32_t parent;
+    Token token;
+  };
+  // A node is made before its children. The root is node 0; the nodes of single bytes follow.
+  std::vector<Node> nodes{{0, kNone}};
+  nodes.reserve(std::size_t{1} << kNodeBits);
+  const auto child = [&](std::uint32_t node, unsigned char byte) -> std::uint64_t& {
+    const std::uint64_t key = edge_key(node, byte);
+    std::size_t slot = home(key, kEdgeSlotBits);
+    while (edges_[slot] != kEmpty && edges_[slot] >> (kNodeBits + kTokenBits) != key) {
+      slot = (slot + 1) & kMask;
+    }
+    if (edges_[slot] == kEmpty) {
+      edges_[slot] = key << (kNodeBits + kTokenBits) | nodes.size() << kTokenBits | kTokenMask;
+      nodes.push_back({node, kNone});
+    }
+    return edges_[slot];
+  };
+  const auto node_of = [](std::uint64_t edge) {
+    return static_cast<std::uint32_t>(edge >> kTokenBits & kNodeMask);
+  };
+
+  std::vector<std::uint32_t> ends(parts_.size());  // by token: its node
+  for (std::size_t id = 0; id < parts_.size(); ++id) {
+    std::string_view bytes = vocabulary.token_bytes(static_cast<Token>(id));
+    sizes_.push_back(static_cast<std::uint8_t>(bytes.size()));
+    std::uint32_t node = 0;
+    if (id >= kByteTokens) {  // the left part is in the trie already
+      const auto left = static_cast<std::size_t>(parts_[id].left);
+      node = ends[left];
+      bytes.remove_prefix(sizes_[left]);
+    }
+    std::uint64_t* edge = nullptr;
+    for (const char byte : bytes) {
+      edge = &child(node, static_cast<unsigned char>(byte));
+      node = node_of(*edge);
+    }
+    *edge = (*edge & ~kTokenMask) | id;
+    nodes[node].token = static_cast<Token>(id);
+    ends[id] = node;
+  }
+
+  shorter_.assign(parts_.size(), kNone);
+  std::vector<Token> longest(nodes.size(), kNone);  // by node: the longest token on the way to it
+  for (std::size_t i = 1; i < nodes.size(); ++i) {
+    longest[i] = longest[nodes[i].parent];
+    if (nodes[i].token != kNone) {
+      shorter_[static_cast<std::size_t>(nodes[i].token)] = longest[i];
+      longest[i] = nodes[i].token;
+    }
+  }
+
+  starts_.resize(65536);
+  for (std::size_t i = 0; i < starts_.size(); ++i) {
+    const auto first = static_cast<std::size_t>(byte_token_[i & 0xFF]);
+    if (!find_edge(ends[first], static_cast<unsigned char>(i >> 8), starts_[i])) {
+      starts_[i] = {0, kNone};
+    }
   }
 }
 
 Token Bpe::merged(Token left, Token right) const {
+  constexpr std::size_t kMask = (std::size_t{1} << kPairSlotBits) - 1;
   const std::uint64_t key = pair_key(left, right);
-  for (std::size_t slot = home_slot(key);; slot = (slot + 1) & kSlotMask) {
-    const std::uint64_t entry = slots_[slot];
-    if (entry == kEmpty) return kNoToken;
-    if (entry >> kIdBits == key) return static_cast<Token>(entry & kIdMask);
+  const std::size_t bit = home(key, kFilterBits);
+  if ((filter_[bit / 64] >> bit % 64 & 1) == 0) return kNone;
+  for (std::size_t slot = home(key, kPairSlotBits);; slot = (slot + 1) & kMask) {
+    const std::uint64_t entry = pairs_[slot];
+    if (entry == kEmpty) return kNone;
+    if (entry >> kTokenBits == key) return static_cast<Token>(entry & kTokenMask);
   }
+}
+
+bool Bpe::find_edge(std::uint32_t node, unsigned char byte, Edge& edge) const {
+  constexpr std::size_t kMask = (std::size_t{1} << kEdgeSlotBits) - 1;
+  const std::uint64_t key = edge_key(node, byte);
+  for (std::size_t slot = home(key, kEdgeSlotBits);; slot = (slot + 1) & kMask) {
+    const std::uint64_t entry = edges_[slot];
+    if (entry >> (kNodeBits + kTokenBits) == key) {
+      edge = {static_cast<std::uint32_t>(entry >> kTokenBits & kNodeMask),
+              static_cast<Token>(entry & kTokenMask)};
+      return true;
+    }
+    if (entry == kEmpty) return false;
+  }
+}
+
+// Plays the merges of the two tokens backwards, always undoing the later one, and looks at each
+// pair of parts that stood side by side at the border: were it joined before one of the two grew,
+// the border would have been crossed. Merges happen in the order of their products, equal ones from
+// left to right; hence the + 1 on the right side.
+bool Bpe::compatible(Token left, Token right) const {
+  for (Token limit = kNone;;) {
+    if (merged(left, right) < limit) return false;
+    if (left > right) {
+      if (left < kByteTokens) return true;
+      limit = left;
+      left = parts_[static_cast<std::size_t>(left)].right;
+    } else {
+      if (right < kByteTokens) return true;
+      limit = right + 1;
+      right = parts_[static_cast<std::size_t>(right)].left;
+    }
+  }
+}
+
+// The longest token that text begins with; text is not empty.
+Token Bpe::longest_match(std::string_view text) const {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  Token longest = byte_token_[byte(0)];
+  if (text.size() == 1) return longest;
+  Edge edge = starts_[byte(0) | std::size_t{byte(1)} << 8];
+  if (edge.node == 0) return longest;
+  if (edge.token != kNone) longest = edge.token;
+  for (std::size_t i = 2; i < text.size() && find_edge(edge.node, byte(i), edge); ++i) {
+    if (edge.token != kNone) longest = edge.token;
+  }
+  return longest;
 }
 
 void Bpe::encode(std::string_view piece, std::vector<Token>& out) const {
-  if (piece.size() <= kShortPiece) {
-    merge_short(piece, out);
+  const Token first = longest_match(piece);
+  if (sizes_[static_cast<std::size_t>(first)] == piece.size()) {
+    out.push_back(first);
   } else {
-    merge_long(piece, out);
+    encode_several(piece, first, out);
   }
 }
 
-void Bpe::merge_short(std::string_view piece, std::vector<Token>& out) const {
-  std::array<Token, kShortPiece> ids;
-  std::array<Token, kShortPiece> joined;  // what ids[i] and ids[i + 1] merge into
-  std::size_t n = piece.size();
-  for (std::size_t i = 0; i < n; ++i) {
-    ids[i] = vocabulary_.byte_token[static_cast<unsigned char>(piece[i])];
-  }
-  for (std::size_t i = 0; i + 1 < n; ++i) joined[i] = merged(ids[i], ids[i + 1]);
-  while (n > 1) {
-    const auto lowest = std::min_element(joined.begin(), joined.begin() + static_cast<long>(n) - 1);
-    if (*lowest == kNoToken) break;
-    const auto i = static_cast<std::size_t>(lowest - joined.begin());
-    ids[i] = *lowest;
-    std::copy(ids.begin() + static_cast<long>(i) + 2, ids.begin() + static_cast<long>(n),
-              ids.begin() + static_cast<long>(i) + 1);
-    std::copy(joined.begin() + static_cast<long>(i) + 1, joined.begin() + static_cast<long>(n) - 1,
-              joined.begin() + static_cast<long>(i));
-    --n;
-    if (i > 0) joined[i - 1] = merged(ids[i - 1], ids[i]);
-    if (i + 1 < n) joined[i] = merged(ids[i], ids[i + 1]);
-  }
-  out.insert(out.end(), ids.begin(), ids.begin() + static_cast<long>(n));
-}
-
-void Bpe::merge_long(std::string_view piece, std::vector<Token>& out) const {
-  struct Node {
-    Token id;
-    std::uint32_t previous;
-    std::uint32_t next;
+void Bpe::encode_several(std::string_view piece, Token first, std::vector<Token>& out) const {
+  const std::size_t begin = out.size();
+  const auto size_of = [&](Token id) -> std::size_t {
+    return sizes_[static_cast<std::size_t>(id)];
   };
-  const auto n = static_cast<std::uint32_t>(piece.size());
-  constexpr Token kGone = -1;
-  std::vector<Node> nodes(n);
-  for (std::uint32_t i = 0; i < n; ++i) {
-    nodes[i] = {vocabulary_.byte_token[static_cast<unsigned char>(piece[i])], i - 1, i + 1};
-  }
-  // product << 32 | position of the left part; stale entries are recognized when they come up
-  std::vector<std::uint64_t> heap;
-  heap.reserve(n);
-  const auto candidate = [&](std::uint32_t i) {
-    const std::uint32_t next = nodes[i].next;
-    if (next == n) return false;
-    const Token product = merged(nodes[i].id, nodes[next].id);
-    if (product == kNoToken) return false;
-    heap.push_back(static_cast<std::uint64_t>(product) << 32 | i);
-    return true;
-  };
-  for (std::uint32_t i = 0; i < n; ++i) candidate(i);
-  std::make_heap(heap.begin(), heap.end(), std::greater<>());
-  while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-    const std::uint64_t top = heap.back();
-    heap.pop_back();
-    const auto i = static_cast<std::uint32_t>(top);
-    const auto product = static_cast<Token>(top >> 32);
-    Node& node = nodes[i];
-    if (node.id == kGone || node.next == n || merged(node.id, nodes[node.next].id) != product)
+  DeadEnds dead_ends;
+  Token candidate = first;
+  for (std::size_t at = 0;;) {
+    const std::size_t end = at + size_of(candidate);
+    if (!dead_ends.contains(end) && (out.size() == begin || compatible(out.back(), candidate))) {
+      out.push_back(candidate);
+      if (end == piece.size()) return;
+      at = end;
+      candidate = longest_match(piece.substr(at));
       continue;
-    node.id = product;
-    nodes[node.next].id = kGone;
-    node.next = nodes[node.next].next;
-    if (node.next != n) nodes[node.next].previous = i;
-    if (candidate(i)) std::push_heap(heap.begin(), heap.end(), std::greater<>());
-    if (i != 0 && candidate(node.previous))
-      std::push_heap(heap.begin(), heap.end(), std::greater<>());
+    }
+    candidate = shorter_[static_cast<std::size_t>(candidate)];
+    while (candidate == kNone) {
+      dead_ends.insert(at);
+      at -= size_of(out.back());
+      candidate = shorter_[static_cast<std::size_t>(out.back())];
+      out.pop_back();
+    }
   }
-  for (std::uint32_t i = 0; i < n; i = nodes[i].next) out.push_back(nodes[i].id);
 }
 
 }  // namespace kipp

@@ -26,11 +26,7 @@ struct Tokenizer::Tables {
   void encode_ordinary(std::string_view text, std::vector<Token>& out) const {
     std::string buffer;
     const std::string_view normal = to_nfc(text, buffer);
-    for (std::size_t at = 0; at < normal.size();) {
-      const std::size_t end = piece_end(normal, at);
-      bpe.encode(normal.substr(at, end - at), out);
-      at = end;
-    }
+    for (PieceScanner pieces(normal); !pieces.done();) bpe.encode(pieces.next(), out);
   }
 
   const Vocabulary& vocabulary;

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <iterator>
 #include <memory>
-#include <vector>
+#include <optional>
 
 namespace kipp {
 namespace {
@@ -186,85 +187,53 @@ class Normalizer {
   std::u32string chars_;
 };
 
-// One byte for each character of the basic plane, so that the scanners below need one load.
-class PlaneTable {
- public:
-  PlaneTable() {
-    for (char32_t c = 0; c < kSize; ++c) {
-      entries_[c] = static_cast<std::uint8_t>(compute_class(c));
-      if (combining_class(c) != 0) entries_[c] |= kUnsafe;
-    }
-    Normalizer normalizer;
-    std::u32string parts;
-    std::string before;
-    std::string after;
-    for (char32_t c = 0; c < kSize; ++c) {
-      if (!has_decomposition(c)) continue;
-      parts.clear();
-      before.clear();
-      after.clear();
-      append_decomposed(c, parts);
-      append_utf8(before, c);
-      normalizer.append(before, after);
-      if (before != after) entries_[c] |= kUnsafe;
-      if (parts.size() > 1 && parts.back() < kSize) entries_[parts.back()] |= kUnsafe;
-    }
-    for (char32_t c = 0x1161; c <= 0x1175; ++c) entries_[c] |= kUnsafe;  // jamo vowels and finals
-    for (char32_t c = 0x11A8; c <= 0x11C2; ++c) entries_[c] |= kUnsafe;
-  }
-
-  CharClass char_class(char32_t c) const {
-    return c < kSize ? static_cast<CharClass>(entries_[c] & kClassMask) : compute_class(c);
-  }
-
-  // Whether c may change under NFC or join what stands before it. False guarantees that text can be
-  // cut before c and both halves normalized apart; true promises nothing.
-  bool is_unsafe(char32_t c) const {
-    if (c < kSize) return (entries_[c] & kUnsafe) != 0;
-    if (c >= kCodePoints) return false;
-    const auto category = property(c).category;
-    return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
-           has_decomposition(c);
-  }
-
- private:
-  static constexpr char32_t kSize = 0x10000;
-  static constexpr std::uint8_t kClassMask = 7;
-  static constexpr std::uint8_t kUnsafe = 8;
-  std::array<std::uint8_t, kSize> entries_;
-};
-
-const PlaneTable& plane_table() {
-  static const auto table = std::make_unique<const PlaneTable>();
-  return *table;
+// Whether the next eight bytes are there and all ASCII.
+bool is_ascii(std::string_view text, std::size_t at) {
+  if (text.size() - at < 8) return false;
+  std::uint64_t bytes = 0;
+  std::memcpy(&bytes, text.data() + at, 8);
+  return (bytes & 0x8080808080808080U) == 0;
 }
 
 }  // namespace
 
-Utf8Char decode_utf8(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) -> char32_t {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
-  };
-  const auto in = [](char32_t b, char32_t low, char32_t high) { return b >= low && b <= high; };
-  const char32_t b0 = byte(at);
-  if (b0 < 0x80) return {b0, 1};
-  const char32_t b1 = byte(at + 1);
-  if (in(b0, 0xC2, 0xDF)) {
-    if (in(b1, 0x80, 0xBF)) return {(b0 & 0x1F) << 6 | (b1 & 0x3F), 2};
-  } else if (in(b0, 0xE0, 0xEF)) {
-    const char32_t b2 = byte(at + 2);
-    if (in(b1, b0 == 0xE0 ? 0xA0 : 0x80, b0 == 0xED ? 0x9F : 0xBF) && in(b2, 0x80, 0xBF)) {
-      return {(b0 & 0x0F) << 12 | (b1 & 0x3F) << 6 | (b2 & 0x3F), 3};
-    }
-  } else if (in(b0, 0xF0, 0xF4)) {
-    const char32_t b2 = byte(at + 2);
-    const char32_t b3 = byte(at + 3);
-    if (in(b1, b0 == 0xF0 ? 0x90 : 0x80, b0 == 0xF4 ? 0x8F : 0xBF) && in(b2, 0x80, 0xBF) &&
-        in(b3, 0x80, 0xBF)) {
-      return {(b0 & 0x07) << 18 | (b1 & 0x3F) << 12 | (b2 & 0x3F) << 6 | (b3 & 0x3F), 4};
-    }
+CharTable::CharTable() {
+  for (char32_t c = 0; c < kSize; ++c) {
+    entries_[c] = static_cast<std::uint8_t>(compute_class(c));
+    if (combining_class(c) != 0) entries_[c] |= kMayChange;
   }
-  return {kInvalidByte, 1};
+  Normalizer normalizer;
+  std::u32string parts;
+  std::string before;
+  std::string after;
+  for (char32_t c = 0; c < kSize; ++c) {
+    if (!has_decomposition(c)) continue;
+    parts.clear();
+    before.clear();
+    after.clear();
+    append_decomposed(c, parts);
+    append_utf8(before, c);
+    normalizer.append(before, after);
+    if (before != after) entries_[c] |= kMayChange;
+    // No composite ends in a character that is not the last of its decomposition.
+    if (parts.size() > 1 && parts.back() < kSize) entries_[parts.back()] |= kMayChange;
+  }
+  for (char32_t c = 0x1161; c <= 0x1175; ++c) entries_[c] |= kMayChange;  // jamo vowels
+  for (char32_t c = 0x11A8; c <= 0x11C2; ++c) entries_[c] |= kMayChange;  // and finals
+}
+
+const CharTable& CharTable::instance() {
+  static const std::unique_ptr<const CharTable> table(new CharTable);
+  return *table;
+}
+
+CharClass CharTable::slow_char_class(char32_t c) { return compute_class(c); }
+
+bool CharTable::slow_may_change(char32_t c) {
+  if (c >= kCodePoints) return false;
+  const auto category = property(c).category;
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+         has_decomposition(c);
 }
 
 void append_utf8(std::string& out, char32_t c) {
@@ -287,32 +256,44 @@ void append_utf8(std::string& out, char32_t c) {
   put(0x80 | (c & 0x3F));
 }
 
-CharClass char_class(char32_t code_point) { return plane_table().char_class(code_point); }
-
 std::string_view to_nfc(std::string_view text, std::string& buffer) {
-  const PlaneTable& table = plane_table();
-  Normalizer normalizer;
-  buffer.clear();
+  const CharTable& table = CharTable::instance();
+  std::optional<Normalizer> normalizer;
   std::size_t copied = 0;   // text before here is in the buffer
-  std::size_t starter = 0;  // the last safe character
+  std::size_t starter = 0;  // the last character that cannot change
   for (std::size_t at = 0; at < text.size();) {
+    if (is_ascii(text, at)) {
+      at += 8;
+      starter = at - 1;
+      continue;
+    }
+    // Characters that may change lie from U+0300 on, and so begin with 0xCC or more.
+    if (const auto byte = static_cast<unsigned char>(text[at]); byte < 0xCC) {
+      if ((byte & 0xC0) != 0x80) starter = at;
+      ++at;
+      continue;
+    }
     const Utf8Char c = decode_utf8(text, at);
-    if (!table.is_unsafe(c.code_point)) {
+    if (!table.may_change(c.code_point)) {
       starter = at;
       at += c.size;
       continue;
     }
     while (at < text.size()) {
       const Utf8Char next = decode_utf8(text, at);
-      if (!table.is_unsafe(next.code_point)) break;
+      if (!table.may_change(next.code_point)) break;
       at += next.size;
     }
+    if (!normalizer) {
+      normalizer.emplace();
+      buffer.clear();
+    }
     buffer.append(text, copied, starter - copied);
-    normalizer.append(text.substr(starter, at - starter), buffer);
+    normalizer->append(text.substr(starter, at - starter), buffer);
     copied = at;
     starter = at;
   }
-  if (copied == 0) return text;
+  if (!normalizer) return text;
   buffer.append(text, copied);
   return buffer;
 }
