@@ -1,5 +1,6 @@
-// The seam to a device: a step, not an op. The engine hands over eval items; what a device fuses is its own
-// affair. Prefill, decode, chunk, speculation and scoring are the same item with other numbers.
+// The seam to a device: a step, not an op. The engine hands over eval items; what a device fuses is
+// its own affair. Prefill, decode, chunk, speculation and scoring are the same item with other
+// numbers.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +12,9 @@
 #include "base/types.h"
 #include "model/artifact.h"
 #include "model/config.h"
+#include "model/eval_item.h"
 
 namespace kipp {
-
-enum class LogitRows : std::uint8_t { none, last, all };
-
-// One sequence's share of a step.
-struct EvalItem {
-  SeqId seq = 0;
-  int pos = 0;                       // tokens already cached; tokens[0] is written here
-  std::span<const Token> tokens;     // 1 when decoding, a chunk when prefilling; never empty
-  std::span<const BlockId> blocks;   // physical blocks covering positions [0, pos + tokens.size())
-  LogitRows want = LogitRows::last;
-};
 
 // Logits of a step: [rows, vocab], in item order and within an item in position order.
 // The data belongs to the backend and is valid until its next eval.
@@ -62,7 +53,8 @@ class Backend {
   virtual const BackendInfo& info() const = 0;
   // Called once, before any eval. The artifact must outlive the backend.
   virtual Result<void> load(const Artifact& artifact, const KvConfig& kv) = 0;
-  // All or nothing: on an error no block has changed its meaning. Items of one step name distinct sequences.
+  // All or nothing: on an error no block has changed its meaning. Items of one step name distinct
+  // sequences.
   virtual Result<LogitsView> eval(std::span<const EvalItem> items) = 0;
   virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
   // A block's bytes in the layout shared by all devices, for saving and restoring.

@@ -10,12 +10,18 @@
 
 namespace kipp {
 
-using Token = std::int32_t;    // an id of the Qwen vocabulary, 0 .. kNamedTokens - 1 where it names a token
+using Token =
+    std::int32_t;  // an id of the Qwen vocabulary, 0 .. kNamedTokens - 1 where it names a token
 using SeqId = std::int32_t;    // one sequence known to a backend
 using BlockId = std::int32_t;  // one physical block of the KV cache
 
 // Positions per KV block. Block tables, prefix sharing and tier boundaries all count in it.
 inline constexpr int kBlockPositions = 32;
+
+// Blocks that cover positions [0, positions).
+constexpr int blocks_for(int positions) {
+  return positions / kBlockPositions + (positions % kBlockPositions != 0 ? 1 : 0);
+}
 
 // Why an operation failed. The command line turns `invalid` into exit code 2, the rest into 1.
 enum class ErrorCode : std::uint8_t {
@@ -45,17 +51,17 @@ template <class... Args>
 }  // namespace kipp
 
 // Returns the error of a Result<void> or Result<T> expression whose value is not needed.
-#define KIPP_TRY(expression)                                                  \
-  do {                                                                        \
-    if (auto kipp_try_result = (expression); !kipp_try_result.has_value()) {  \
-      return ::tl::unexpected(std::move(kipp_try_result).error());            \
-    }                                                                         \
+#define KIPP_TRY(expression)                                                 \
+  do {                                                                       \
+    if (auto kipp_try_result = (expression); !kipp_try_result.has_value()) { \
+      return ::tl::unexpected(std::move(kipp_try_result).error());           \
+    }                                                                        \
   } while (false)
 
 // Declares `name` from a Result<T> expression, or returns its error.
-#define KIPP_TRY_ASSIGN(name, expression)                         \
-  auto name##_result = (expression);                              \
-  if (!name##_result.has_value()) {                               \
-    return ::tl::unexpected(std::move(name##_result).error());    \
-  }                                                               \
+#define KIPP_TRY_ASSIGN(name, expression)                      \
+  auto name##_result = (expression);                           \
+  if (!name##_result.has_value()) {                            \
+    return ::tl::unexpected(std::move(name##_result).error()); \
+  }                                                            \
   auto& name = *name##_result

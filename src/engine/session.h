@@ -1,5 +1,6 @@
-// The library's face: a loaded model, and sessions over it. A session is one mutable timeline of tokens whose
-// keys and values are cached; callers hand in whole prompts and sync() decides how much to reuse.
+// The library's face: a loaded model, and sessions over it. A session is one mutable timeline of
+// tokens whose keys and values are cached; callers hand in whole prompts and sync() decides how
+// much to reuse.
 #pragma once
 
 #include <atomic>
@@ -20,14 +21,14 @@
 namespace kipp {
 
 struct ModelOptions {
-  std::string backend;          // a registered name; nothing falls back
+  std::string backend;  // a registered name; nothing falls back
   bool allow_synthetic = false;
-  int kv_blocks = 0;            // 0: one sequence of the checkpoint's full context
+  int kv_blocks = 0;  // 0: one sequence of the checkpoint's full context
   KvStore kv_store = KvStore::bf16;
 };
 
-// A loaded model: artifact, tokenizer and backend. Immutable but for the backend's cache; must outlive its
-// sessions. One thread at a time may eval on it.
+// A loaded model: artifact, tokenizer and backend. Immutable but for the backend's cache; must
+// outlive its sessions. One thread at a time may eval on it.
 class Model {
  public:
   static Result<std::shared_ptr<Model>> open(const std::string& path, const ModelOptions& options);
@@ -53,23 +54,29 @@ class Session {
   Session& operator=(Session&&) noexcept;
   ~Session();  // gives its blocks back
 
-  // Makes the timeline equal to `prompt`, evaluating only what differs; returns how many tokens were reused.
-  // The last token is always evaluated, so that its logits exist. `progress(done, total)` is called between
-  // chunks; `cancel` set to true stops after the current chunk with ErrorCode::interrupted and keeps what
-  // was evaluated.
+  // Makes the timeline equal to `prompt`, evaluating only what differs; returns how many tokens
+  // were reused. The last token is always evaluated, so that its logits exist. `progress(done,
+  // total)` is called before the first chunk and after each; `cancel` set to true stops before the
+  // next chunk with ErrorCode::interrupted and keeps what was evaluated. A prompt that is refused
+  // (empty, too long, an id that names no token) leaves the timeline as it was.
   using Progress = std::function<void(int done, int total)>;
   Result<int> sync(std::span<const Token> prompt, const Progress& progress = {},
                    const std::atomic<bool>* cancel = nullptr);
   // Appends one token and evaluates it.
   Result<void> append(Token token);
-  // Appends tokens and returns logits for each of them (speculation, prompt log-probabilities).
+  // Appends tokens, at most the backend's max_step_tokens, and returns logits for each of them
+  // (speculation, prompt log-probabilities). The rows are the backend's: valid until the next eval
+  // of any session.
   Result<LogitsView> append_scored(std::span<const Token> tokens);
   // Forgets everything from position `length` on.
   Result<void> truncate(int length);
 
   std::span<const Token> tokens() const;
   int capacity() const;
-  std::span<const float> logits() const;  // of the last token, [kVocabRows]; valid until the next eval
+  // Of the last token, [kVocabRows]; valid until this session's next call that changes it. Empty
+  // when the last token was not just evaluated: at the beginning, after truncate, after an
+  // interrupted sync.
+  std::span<const float> logits() const;
 
  private:
   struct Impl;

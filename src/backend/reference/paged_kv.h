@@ -1,0 +1,61 @@
+// Keys and values of all layers in physical blocks of kBlockPositions positions. Block b's bytes
+// are contiguous:
+//   [layer][k, v][kv_head][position][head_dim], BF16 or F32, little-endian
+// which is also what read and write exchange (docs/BACKENDS.md). Memory comes zeroed and is touched
+// only when written, so a large cache costs what is used of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+
+#include "backend/backend.h"
+#include "model/config.h"
+
+namespace kipp::reference {
+
+constexpr std::size_t element_bytes(KvStore store) { return store == KvStore::bf16 ? 2 : 4; }
+
+class PagedKv {
+ public:
+  static Result<PagedKv> create(const ModelConfig& config, const KvConfig& kv);
+
+  KvStore store() const { return store_; }
+  int blocks() const { return blocks_; }
+  std::size_t block_bytes() const { return block_bytes_; }
+  std::span<std::byte> block(BlockId id) {
+    return {data_.get() + static_cast<std::size_t>(id) * block_bytes_, block_bytes_};
+  }
+
+  // The positions of one head in one block: [kBlockPositions, kHeadDim] of T, the type store()
+  // names.
+  template <class T>
+  T* keys(BlockId id, int layer, int kv_head) {
+    return head<T>(id, layer, 0, kv_head);
+  }
+  template <class T>
+  T* values(BlockId id, int layer, int kv_head) {
+    return head<T>(id, layer, 1, kv_head);
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+
+  template <class T>
+  T* head(BlockId id, int layer, int k_or_v, int kv_head) {
+    constexpr std::size_t kHeadElements = std::size_t{kBlockPositions} * kHeadDim;
+    const auto heads_before = static_cast<std::size_t>((layer * 2 + k_or_v) * kKvHeads + kv_head);
+    return reinterpret_cast<T*>(block(id).data()) + heads_before * kHeadElements;
+  }
+
+  KvStore store_ = KvStore::bf16;
+  int blocks_ = 0;
+  std::size_t block_bytes_ = 0;
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+}  // namespace kipp::reference

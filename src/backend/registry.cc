@@ -1,0 +1,23 @@
+#include "backend/registry.h"
+
+#include <array>
+
+#include "backend/reference/reference_backend.h"
+
+namespace kipp {
+
+namespace {
+
+constexpr std::array<std::string_view, 1> kNames = {"reference"};
+
+}  // namespace
+
+std::span<const std::string_view> backend_names() { return kNames; }
+
+Result<std::unique_ptr<Backend>> make_backend(std::string_view name) {
+  if (name == "reference") return std::make_unique<reference::ReferenceBackend>();
+  return fail(ErrorCode::invalid, "backend: expected one of {}; found \"{}\"",
+              fmt::join(kNames, ", "), name);
+}
+
+}  // namespace kipp
