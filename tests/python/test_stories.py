@@ -111,7 +111,8 @@ def test_pronouns(frame):
 # Frames in which somebody beyond the five usual roles is "he" or "she".
 PRONOUNS_OF_OTHERS = {"lighthouse_storm", "bridge_riddle", "deliver_parcel", "lost_baby", "night_forest", "fallen_star",
                       "music_heals", "kind_giant", "knight_dragon", "apprentice_spell", "snowman", "cloud", "treasure_map", "boaster",
-                      "rocket_moon", "clock_tower", "little_boat", "little_train", "old_toy", "undersea_song"}
+                      "rocket_moon", "clock_tower", "little_boat", "little_train", "old_toy", "undersea_song",
+                      "gentle_pirate", "sick_grandmother"}
 
 
 def test_facts_and_chat():

@@ -38,9 +38,9 @@ def chat_request(rng, story):
         return _pick(rng, _PLAIN)
     topic = story.topic
     words = story.words
-    if words < 150 and rng.random() < 0.35:
+    if words < 190 and rng.random() < 0.35:
         return _pick(rng, _SHORT).format(topic)
-    if words > 290 and rng.random() < 0.2:
+    if words > 300 and rng.random() < 0.2:
         return _pick(rng, _LONG).format(topic)
     if r < 0.14 and story.hero not in topic:
         return f"Tell me a story about {topic}. {_pick(rng, ('Call', 'Please call'))} {story.world['him']} {story.hero}."

@@ -158,3 +158,14 @@ thanks:
 "Thank you!" cried {h}. 
 "How can I thank you?" asked {h}. 
 """)
+
+fragments("""
+snight:
+The moon rose over the field.
+Mist lay on the ground, and it was very quiet.
+The stars came out, one after the other.
+pirsil:
+She said nothing at all.
+Her mouth stayed open.
+The whole crew waited.
+""")

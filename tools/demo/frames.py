@@ -19,7 +19,7 @@ import re
 from tools.demo import words
 
 _TOKEN = re.compile(r"\{(@?)([^}]*)\}|([\[\]|])")
-_SENTENCE = re.compile(r'(^|(?<!\.\.)[.!?] |\." |\n\n)([a-z])')
+_SENTENCE = re.compile(r'(^|(?<!\.\.)[.!?] |\." |\n\n)("?)([a-z])')
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeiouAEIOU]|hour|honest)(?!(?:one|once|un[ai][a-z]|use|eu)[a-z]*\b)")
 
 
@@ -101,6 +101,8 @@ class World(dict):
             code, payload = item
             if code == "s":
                 out.append(self[payload])
+                if payload == "ff" or payload == "oo":  # introduced once, then called by name
+                    self[payload] = self[payload[0]]
             elif code == "a":
                 self.expand(payload[int(self.random() * len(payload))], out)
             else:
@@ -137,7 +139,7 @@ def compiled(text):
 
 def polish(text):
     """Raises sentence starts and mends articles."""
-    text = _SENTENCE.sub(lambda m: m.group(1) + m.group(2).upper(), text)
+    text = _SENTENCE.sub(lambda m: m.group(1) + m.group(2) + m.group(3).upper(), text)
     text = text.replace('?,"', '?"').replace('!,"', '!"').replace('!".', '!"').replace('?".', '?"').replace('.".', '."')
     return _ARTICLE.sub(lambda m: m.group(1) + "n ", text)
 
@@ -313,7 +315,7 @@ def make_world(rng, frame):
         elif person:
             world["little"] = "young"
         elif "small" in tags:
-            world["little"] = world.choice(("little", "tiny", "little"))
+            world["little"] = "little"
         else:
             world["little"] = world.choice(("little", "young", "little"))
         home = world.choice(spec.homes)

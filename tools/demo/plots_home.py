@@ -68,7 +68,6 @@ Frame(
     ~~
     {@oneday}, {h} was [playing with a ball|dancing around the room|chasing a fly|pretending to be a pirate|trying to stand on {his} head] {tplace2}. [Round and round {he} went.|{He} jumped, {he} spun, and then...|It was great fun, until...] Crash! The {thing} lay on the floor in [three|four|five|many] pieces.
     ? {@silence}
-    ? {@breath}
     --
     "Oh no," whispered {h}. {He} looked left. {He} looked right. Nobody had seen it. Quickly {he} [swept the pieces under the rug|pushed the pieces behind the cupboard|hid the pieces in a box|wrapped the pieces in an old cloth and hid them].
     [But at dinner|But all that afternoon], {h} could not {worry}. [{His} tummy hurt.|There was a cold stone in {his} tummy.|Every sound made {him} jump.] [Even {food} did not taste good.|{He} tried to hum, but no tune would come.]

@@ -255,10 +255,10 @@ Frame(
     """
     {@open}
     ? {@about}
-    On a rainy day, {h} climbed up to the attic. [Dust danced in the air.|It smelled of old paper and apples.] In the darkest corner, under {under}, {he} found an old {toy}[, grey with dust|]. {Gone} was missing, and its paint was nearly gone.
+    On a rainy day, {h} climbed up to the attic. [Dust danced in the air.|It smelled of old paper and apples.] In the darkest corner, under {under}, {he} found an old {toy}[, grey with dust|]. {Gone} was missing, and its colours were nearly gone.
     "[Poor thing|Who did this belong to?]," said {h}. [{He} blew off the dust.|{He} wiped its face with {his} sleeve.] And was it only the light, or did the {toy} [smile|blink]?
     --
-    {h} carried it down and mended it. {He} made a new {part} out of {mat}, and {he} painted it {plain}. It took [all afternoon|three evenings]. 
+    {h} carried it down and mended it. {He} made a new {part} out of {mat}, and {he} tied a {plain} ribbon around its neck. It took [all afternoon|three evenings]. 
     ? {@rain}
     When {his} {grand} came into the room, {ghe} [stood still|put down the tea tray]. "[Where did you find that?|I have not seen it for sixty years]," {ghe} said[, and {ghis} voice was strange|]. "When I was as small as you, that was my best friend. [Its name was {tname}.|I called it {tname}.] [One day it was gone, and I cried for a week.|We moved house, and I thought it was lost.]"
     ~~

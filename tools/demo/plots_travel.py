@@ -160,7 +160,7 @@ Frame(
     How does it end?=>The bottle goes back and forth with the tide, and {h} and {pen} become friends.
     """,
     where=("seaside", "island"), ban="swim fly", themes=("the sea", "letters", "friendship"),
-    picks={"letter": ["I live on an island with nobody to play with", "I live in a lighthouse far away, and I am lonely", "I have a boat and a parrot, but no friend", "Is there anybody out there"],
+    picks={"letter": ["I live on an island with nobody to play with", "I live in a lighthouse far away, and I am lonely", "I have a boat and a parrot, but no friend", "Is there anybody out there?"],
            "pen": ["Isabel", "Matteo", "Kofi", "Yuki", "Astrid", "Pablo", "Noor", "Tove", "Rafael", "Leilani", "Sami", "Ingrid"],
            "told": ["{his} home, {his} {elder}, and the best place to slide down the dunes", "the gulls, the boats and the smell of the harbour", "everything {he} could see from {his} window", "the day {he} fell into a bucket of fish"],
            "gift": ["a pink shell", "a tiny drawing", "a silver button", "a blue feather", "a pressed flower"],

@@ -63,7 +63,7 @@ Frame(
     [People stopped in the street.|People came running from all sides.] [They did not laugh this time.|Nobody laughed now.] {Result}
     ? {@silence}
     "[How did you do that?|I have never seen anything so lovely]," said {wisethe}. "[I dreamed it first|I only had to find my own way]," said {h}.
-    [And now, every evening after work,|From that day on, when work was done,] {h} {everyday}. And at night {he} stood in {his} corner and [dreamed of something new|had the sweetest dreams that a robot ever had].
+    [And from then on, every evening after work,|From that day on, when work was done,] {h} {everyday}. And at night {he} stood in {his} corner and [dreamed of something new|had the sweetest dreams that a robot ever had].
     """,
     """
     What did the robot dream of?=>{h} dreamed that {he} could {wish}.
@@ -253,8 +253,8 @@ Frame(
     {He} tried to be small. {He} [walked on {his} knees|crawled on {his} tummy]. But {his} knees [made holes as big as ponds|flattened a field of cabbages]. {He} tried to whisper. But {his} whisper [rang all the bells|blew the washing off the lines]. So {he} went back up to {his} mountain and [cried a tear as big as a bathtub|did not come down any more].
     ~~
     Then came {the_trouble}. {Trouble2}
-    A girl named {girl} [was not afraid|remembered the giant]. She climbed all the way up the mountain and [knocked on {his} shoe|pulled at {his} shoelace]. "Please help us!" she called. "[You are just big enough!|We need somebody big!]"
-    "Just big enough?" said {h}. [Nobody had ever said that to {him}.|{He} had never heard such words.] {He} [put her on {his} shoulder|let her sit in {his} hand] and [took seven steps|came down the mountain in ten steps].
+    A girl named {girl} [was not afraid|remembered the giant]. She climbed all the way up the mountain and [knocked on {h}'s shoe|pulled at {h}'s shoelace]. "Please help us!" she called. "[You are just big enough!|We need somebody big!]"
+    "Just big enough?" said {h}. [Nobody had ever said that to {him}.|{He} had never heard such words.] {h} [put {girl} on {his} shoulder|let {girl} sit in {his} hand] and [took seven steps|came down the mountain in ten steps].
     --
     {He} {did}. 
     ? {@silence}

@@ -22,6 +22,8 @@ from tools.demo import plots_travel  # noqa: E402,F401
 from tools.demo import plots_wonder  # noqa: E402,F401
 from tools.demo import plots_play  # noqa: E402,F401
 from tools.demo import plots_more  # noqa: E402,F401
+from tools.demo import plots_short  # noqa: E402,F401
+from tools.demo import plots_tiny  # noqa: E402,F401
 from tools.demo import chat  # noqa: E402
 
 from tools.demo.frames import FRAMES, make_world, polish, render  # noqa: E402
