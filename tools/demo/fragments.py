@@ -7,7 +7,7 @@ open:
 7* Once upon a time, {inplace}, there lived a {trait} {little} {kind} [named|called] {h}.
 7* Once upon a time there was a [{little} |{trait} |{trait} {little} |]{kind} [named|called] {h}. {@lived}
 5* Once upon a time, a [{trait} |{little} |]{kind} [named|called] {h} lived {inplace}.
-2* Once upon a time, there was a {kind} named {h}, and {he} was the most {trait} {kind} {inplace}.
+2* Once upon a time, there was a {kind} named {h}, and {he} was the {most} {kind} {inplace}.
 3* Long ago, {inplace}, there lived a {little} {kind} [named|called] {h}.
 2* A long time ago, a {trait} {kind} [named|called] {h} lived {inplace}.
 4* There was once a {little} {kind} [named|called] {h}, who lived {inplace}.
@@ -37,6 +37,13 @@ about:
 Everyone said that {h} was {trait}. {traitline}
 {His} {elder} often said, "There is nobody as {trait} as you."
 {He} had [bright eyes|a warm smile|a funny little laugh] and [a good heart|a head full of questions|a great many ideas].
+more:
+2* {traitline}
+{His} {elder} often said, "There is nobody as {trait} as you."
+{He} had [bright eyes|a warm smile|a funny little laugh] and [a good heart|a head full of questions|a great many ideas].
+{He} was [the youngest of five|the oldest of three|the youngest of seven], and [there was always noise at home|it was never quiet at home|at supper everyone talked at once].
+Everybody [liked {him} for it|knew it], and {he} was [known for it far and wide|happy with {himself}].
+[In summer|On warm evenings] {he} [sat outside and listened to the crickets|watched the swallows|told {himself} stories], and [in winter {he} slept late|when it rained {he} counted the drops].
 homeline:
 {His} home was {home}.
 {He} lived in {home}, and [it was warm and dry|it always smelled of something good|there was room for everything {he} loved].

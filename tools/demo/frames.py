@@ -101,7 +101,9 @@ class World(dict):
             code, payload = item
             if code == "s":
                 out.append(self[payload])
-                if payload == "ff" or payload == "oo":  # introduced once, then called by name
+                if payload == "trait" or payload == "most":
+                    self.used.add("trait")
+                elif payload == "ff" or payload == "oo":  # introduced once, then called by name
                     self[payload] = self[payload[0]]
             elif code == "a":
                 self.expand(payload[int(self.random() * len(payload))], out)
@@ -109,6 +111,8 @@ class World(dict):
                 self.expand(self.fragment(payload), out)
 
     def fragment(self, name):
+        if name == "about" and "trait" in self.used:
+            name = "more"  # the trait has been named already
         entries = self.sense if name == "sense" else self.fine if name == "fine" else FRAGMENTS[name]
         size = len(entries)
         for _ in range(6):
@@ -182,7 +186,7 @@ class Frame:
     """One plot. See plots_*.py for how frames are written."""
 
     def __init__(self, name, topics, titles, text, facts="", where=TEMPERATE, hero="child animal", ban="", need="",
-                 picks=None, kinds=None, weight=1.0, friend=True, themes=(), morning="fine", friend_ban="", prepare=None):
+                 picks=None, kinds=None, weight=1.0, friend=True, themes=(), morning="fine", friend_ban="", traits="", not_traits="", prepare=None):
         self.name = name
         self.topics = [compiled(t) for t in topics]
         self.titles = [compiled(t) for t in titles]
@@ -193,6 +197,8 @@ class Frame:
         self.themes = themes
         self.morning = morning
         self.prepare = prepare
+        # Traits that would contradict the plot are left out: no honest hero hides a broken vase.
+        self.traits = [t for t in words.TRAITS if (not traits or t in traits.split()) and t not in not_traits.split()]
         self.picks = {slots: [[compiled(p.strip()) for p in option.split(" // ")] for option in options]
                       for slots, options in (picks or {}).items()}
         self.beats = []
@@ -325,8 +331,9 @@ def make_world(rng, frame):
     world["home"] = "a " + home if not home.startswith(("a ", "the ")) else home
     world["homethe"] = _short_home(home)
     world["food"] = food
-    trait = world.choice(_TRAIT_NAMES)
+    trait = world.choice(frame.traits)
     world["trait"] = trait
+    world["most"] = words.MOST.get(trait) or "most " + trait
     world["traitline"] = world.text(world.choice(_TRAIT_LINES[trait]))
     elder, elder_gender = world.choice(_ELDERS)
     set_person(world, "e", elder, elder_gender, elder, world["his"] + " " + elder)
@@ -393,7 +400,6 @@ def _short_home(home):
     return "the " + head.split(" ")[-1]
 
 
-_TRAIT_NAMES = list(words.TRAITS)
 _TRAIT_LINES = {trait: [compiled(line) for line in lines] for trait, lines in words.TRAITS.items()}
 _FRIEND_CACHE = {}
 
@@ -414,7 +420,7 @@ def _friends(setting, frame):
 def render(world, frame, length=None):
     """Tells the frame in this world: paragraphs separated by one blank line."""
     random = world.random
-    keep = {"short": 0.12, "long": 0.95, None: 0.35 + 0.4 * random()}[length]
+    keep = {"short": 0.12, "long": 0.95, None: 0.15 + 0.5 * random()}[length]
     paragraphs, current = [], []
     for code, variants in frame.beats:
         if code == "--" or code == "~~":

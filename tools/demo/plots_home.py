@@ -92,7 +92,7 @@ Frame(
     What did {f} say?=>{f} told {him} that it was better to tell the truth.
     How does it end?=>{h} says sorry, {his} {elder} forgives {him}, and they mend the {thing} together.
     """,
-    where=GREEN + ("seaside", "town", "snow", "jungle"), ban="swim fly", themes=("honesty", "forgiveness"),
+    where=GREEN + ("seaside", "town", "snow", "jungle"), ban="swim fly", not_traits="honest careful brave", themes=("honesty", "forgiveness"),
     picks={
         "a_thing thing tplace tplace2 old stood": [
             "a blue vase // vase // by the window // near the window // very old // held flowers",
@@ -144,7 +144,7 @@ Frame(
     What did {h} leave at the door?=>{He} left {a_gift}.
     How does it end?=>{h} and {f} become good friends.
     """,
-    where=ANYWHERE, themes=("friendship", "being shy", "kindness"),
+    where=ANYWHERE, not_traits="shy", themes=("friendship", "being shy", "kindness"),
     picks={
         "gift giftname a_gift a_gift2": [
             "picked some flowers // flowers // some flowers // some flowers",
@@ -188,7 +188,7 @@ Frame(
     What did {f} have?=>{f} had {onething1}.
     How does it end?=>{h} shares the {dish} with {f} and {o}, and there is enough for everyone.
     """,
-    where=("forest", "meadow", "farm", "village", "mountain", "town", "garden"), ban="swim fly creature", themes=("sharing", "winter"), friend_ban="swim fly",
+    where=("forest", "meadow", "farm", "village", "mountain", "town", "garden"), ban="swim fly creature", not_traits="kind helpful honest thoughtful friendly", themes=("sharing", "winter"), friend_ban="swim fly",
     picks={"dish": ["apple pie", "loaf of bread", "plum cake", "pumpkin", "round cheese", "honey cake", "nut loaf", "potato pie", "turnip pie", "berry pie", "oat cake"],
            "onething1 onething2": ["a handful of nuts // one wrinkled apple", "two carrots // a little honey", "one onion // a bag of dried peas", "a cup of oats // three walnuts",
                                    "a few dried berries // a pinch of salt and one turnip", "one pear // a jar of jam", "some old crusts // a jug of cider"]})
@@ -229,7 +229,7 @@ Frame(
     What was the scary shape?=>It was only {shape}.
     How does it end?=>{h} learns that the dark is friendly and counts the stars every night.
     """,
-    where=("forest", "meadow", "farm", "village", "mountain", "garden", "river"), ban="swim fly night creature", themes=("bedtime", "courage", "night"),
+    where=("forest", "meadow", "farm", "village", "mountain", "garden", "river"), ban="swim fly night creature", not_traits="brave", themes=("bedtime", "courage", "night"),
     picks={"notafraid": ["thunder", "big dogs", "high walls", "cold water", "deep holes", "strangers", "geese"],
            "need fetched": ["I need some mint from the garden for my tea // picked the mint", "I need a jug of water from {water} // filled the jug",
                             "I need a few herbs that grow near {near} // picked the herbs", "I need the warm shawl that I left near {near} // found the shawl",
@@ -267,7 +267,7 @@ Frame(
     What was floating away?=>{f}'s {toy} was floating away.
     How does it end?=>{h} swims out and brings back the {toy}.
     """,
-    where=("river", "meadow", "farm", "forest"), ban="swim fly big slow small made creature hoof", friend_ban="fly small", themes=("courage", "summer", "swimming"),
+    where=("river", "meadow", "farm", "forest"), ban="swim fly big slow small made creature hoof", friend_ban="fly small", not_traits="brave honest", themes=("courage", "summer", "swimming"),
     picks={"toy": ["boat", "straw hat", "ball", "basket", "drum", "little raft"], "the_fish": ["a passing dragonfly", "the small fish", "a water beetle", "nobody at all"],
            "wbody": ["way", "way across", "long way"]})
 
@@ -301,7 +301,7 @@ Frame(
     Where did {h} plant the seed?=>{He} planted it near {near}.
     How does it end?=>The seed grows into {plantname}, and {h} learns to be patient.
     """,
-    where=GREEN, ban="swim fly creature", themes=("gardens", "patience", "spring"), weight=1.2,
+    where=GREEN, ban="swim fly creature", not_traits="patient careful", themes=("gardens", "patience", "spring"), weight=1.2,
     picks={"plant plantname shared": [
         "a sunflower, [as big as a plate|with a face like the sun|so bright that the bees came from far away]. // a sunflower // let the bees drink, and {he} gave the little birds the seeds that fell",
         "a pumpkin plant, with a pumpkin [as big as a chair|so round and orange that it looked like a fallen sun]. // a pumpkin plant // made soup for everyone, and there was still pumpkin left",

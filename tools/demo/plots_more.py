@@ -10,7 +10,7 @@ Frame(
     {@open}
     ? {@about}
     {h} had a beautiful voice. But {he} only sang [when nobody was near|at {near}, where nobody could hear {him}]. [As soon as somebody looked at {him}, {his} throat closed up like a purse.|If anyone looked at {him}, not one note would come.]
-    {@oneday} {ff} came by and heard it. "[That was you?|Was that you?]" asked {f}. "[You must sing at the summer feast|You have to sing for everyone]!" {h} [turned red|wanted to hide]. "I cannot," {he} said. "[Too many eyes.|They will all look at me.]"
+    {@oneday}, {ff} came by and heard it. "[That was you?|Was that you?]" asked {f}. "[You must sing at the summer feast|You have to sing for everyone]!" {h} [turned red|wanted to hide]. "I cannot," {he} said. "[Too many eyes.|They will all look at me.]"
     --
     But {f} [begged and begged|asked again every day], and at last {h} said yes. When the evening came, {he} stood on the stage. There were eyes everywhere. {@silence} {h} opened {his} mouth. [Nothing came out.|Not a squeak.] 
     ? {@breath}
@@ -27,7 +27,7 @@ Frame(
     What did {h} sing about?=>{He} sang about {song}.
     How does it end?=>{h} sings without being looked at, and everyone claps.
     """,
-    where=("forest", "meadow", "farm", "village", "mountain", "town", "river", "jungle"), ban="creature", friend_ban="swim", themes=("singing", "being shy"),
+    where=("forest", "meadow", "farm", "village", "mountain", "town", "river", "jungle"), ban="creature", friend_ban="swim", traits="shy quiet gentle dreamy thoughtful careful", themes=("singing", "being shy"),
     picks={"trick": ["{Fhe} ran from lamp to lamp and blew them all out. It was dark, and only the stars were there.", "\"Everybody shut your eyes!\" {fhe} called. And they all did, even the smallest.",
                      "\"Turn your chairs around!\" {fhe} called. And everyone turned round and looked the other way.", "{Fhe} pulled a bed sheet across the stage, so that nobody could see the singer."],
            "song": ["the river and the moon", "a ship that comes home", "the first flower in the snow", "a lamp in a window", "the long road and the end of it"]})
@@ -57,7 +57,7 @@ Frame(
     What did {h} do with the {tokenname}?=>{He} shared it with {f}.
     How does it end?=>{h} and {f} become friends on the first day of school.
     """,
-    where=("village", "town", "forest", "meadow", "farm", "mountain", "river"), ban="creature", friend_ban="big", themes=("school", "friendship"),
+    where=("village", "town", "forest", "meadow", "farm", "mountain", "river"), ban="creature", friend_ban="big", not_traits="brave cheerful", themes=("school", "friendship"),
     picks={"tummy": ["flutter", "knot", "buzzing bee"], "token tokenname": ["a blue button // button", "a smooth pebble // pebble", "a red bead // bead", "an acorn on a string // acorn", "a little brass bell without a tongue // bell", "a walnut with a smile painted on it // walnut"],
            "learned": ["the letter M and a song about a frog", "to count to ten forward and backward", "a rhyme about the rain", "the names of the months"]},
     prepare=lambda w: (w.__setitem__("a_child", "a " + w["fkind"]), w.__setitem__("fhand", w["hand"] if w.child else "paw" if w["fkind"] not in HOOFED_OR_WINGED else "lap")))
@@ -149,7 +149,7 @@ Frame(
     What did {h} do with the thief?=>{He} gave {fhim} soup and let {fhim} help in the garden.
     How does it end?=>{f} stays and helps, and they share the {veg} with everyone.
     """,
-    where=("meadow", "farm", "village", "forest", "mountain"), ban="swim fly creature night big", friend_ban="swim fly big", themes=("gardens", "forgiveness", "hunger"),
+    where=("meadow", "farm", "village", "forest", "mountain"), ban="swim fly creature night big", friend_ban="swim fly big", not_traits="shy", themes=("gardens", "forgiveness", "hunger"),
     picks={"veg veg_c": ["carrots // Carrots", "cabbages // Cabbages", "turnips // Turnips", "pumpkins // Pumpkins", "leeks // Leeks", "potatoes // Potatoes"],
            "hide": ["behind the rain barrel", "under the wheelbarrow", "behind the compost heap", "under an upside-down basket"], "catch": ["a lantern and a fishing net", "a lantern and a big sack", "a lantern under a cloth"],
            "skill": ["I can dig all day", "My grandfather taught me how to make things grow", "I know what plants say when they are thirsty", "I can build a wall without any holes"]},
@@ -180,7 +180,7 @@ Frame(
     What did {his} {elder} say?=>{His} {elder} told {him} to say something kind.
     How does it end?=>{h} says something kind, and the voice says it back.
     """,
-    where=("mountain",), ban="swim creature", themes=("kindness", "mountains"), weight=0.8)
+    where=("mountain",), ban="swim creature", traits="proud stubborn restless curious clumsy clever eager", themes=("kindness", "mountains"), weight=0.8)
 
 Frame(
     "little_boat",
@@ -288,7 +288,7 @@ Frame(
     Every autumn there was a lantern feast. [Everybody made a lantern, and each one wanted to have the biggest.|There were lanterns as big as pumpkins and lanterns as big as carts.] {h} had only {small_thing}. {He} [cut little holes in it|painted stars on it], put a stub of candle inside, and that was {his} lantern.
     "[Is that all?|That tiny thing?]" said {both}, who carried {bigone}. "[Nobody will see it|It will go out at the first puff of wind]." {h} [hid it under {his} coat|said nothing].
     --
-    They walked in a long line through the evening. Then the wind came. [Poof! Poof! One big lantern after another went out.|The big lanterns caught the wind like sails, and one after another they went out.] Fog rolled in, [white and thick as milk|so thick that nobody could see the path]. The little ones began to cry. "[Which way is home?|Has anybody got a light?]" 
+    They walked in a long line through the evening. Then the wind came. [Poof! Poof! One big lantern after another went out.|The big lanterns caught the wind like sails, and one after another they went out.] Fog rolled in, [white and thick as milk|so thick that nobody could see the path]. The little ones began to cry. "[Has nobody got a light?|Has anybody got a light?]" 
     ~~
     "I have," said {h}. {He} opened {his} coat. There was the smallest lantern, and it was still burning, because [the wind had not found it|it had been so small and so well hidden]. 
     It was only a little light, but in the dark it was [like a star|as bright as anything]. {h} went in front, and all the others [held on to each other and followed|followed, one behind the other]. [Past {near}, past {near2}, step by step|Step by step], {he} led them home.

@@ -68,7 +68,7 @@ Frame(
     How did they do it?=>They did it together.
     How does it end?=>{f} says sorry and plays with the others.
     """,
-    where=("forest", "meadow", "farm", "village", "mountain", "town", "savanna", "jungle"), ban="fly swim creature big", friend_ban="fly swim small slow hoof", themes=("bullies", "cleverness", "friendship"), weight=1.0,
+    where=("forest", "meadow", "farm", "village", "mountain", "town", "savanna", "jungle"), ban="fly swim creature big", friend_ban="fly swim small slow hoof", not_traits="shy clumsy", themes=("bullies", "cleverness", "friendship"), weight=1.0,
     picks={"dare dareshort tried solved": [
         "play seesaw all by yourself // play seesaw alone // {Fhe} sat down on one end of a long board on a log. Bump! The end went down and stayed down. {Fhe} ran to the other end. Bump! That went down, too. // {h} and two of the little ones sat down at the other end, and up went {f}, and down, and up again.",
         "turn the long rope and jump over it at the same time // turn a rope and jump over it // {Fhe} swung one end of the long rope. It lay on the ground like a sleepy snake. {Fhe} tried again and got a knot around {fhis} legs. // {h} took one end and {o} took the other, and they turned the rope while {f} jumped, ten times, twenty times, thirty times.",
@@ -168,7 +168,7 @@ Frame(
     What did {h} do?=>{He} called the others back instead of going on alone.
     How does it end?=>They all walk together, and they let {h} win.
     """,
-    where=GREEN + ("savanna", "desert", "outback", "jungle"), ban="fly swim fast creature", friend_ban="fly slow swim", themes=("races", "being slow", "kindness"),
+    where=GREEN + ("savanna", "desert", "outback", "jungle"), ban="fly swim fast creature", friend_ban="fly slow swim", not_traits="restless eager", themes=("races", "being slow", "kindness"),
     picks={"saw": ["{He} saw a bird's nest with five blue eggs, and a spider mending its web.", "{He} saw a beetle in shining green armour, and a stone that looked like a face.", "{He} found ripe berries, and {he} ate three of them without stopping.", "{He} turned over a small bug that lay on its back, and it said thank you."],
            "signal": ["waved {his} scarf", "beat two stones together", "whistled on a blade of grass", "sang the loudest song {he} knew"]})
 
@@ -184,7 +184,7 @@ Frame(
     "[It will stop|It is only a shower]," {he} said. But it did not stop. [The path turned into a brook.|The sky was grey from end to end.] 
     --
     Knock, knock. There stood {both}, dripping. "[What a pity|So, no picnic]," said {f}. [{h} looked at the basket, and {his} lip trembled.|{h} nearly cried. "Everything is spoiled," {he} said.] 
-    {o} looked out at the rain. "[Who says that a picnic must be dry?|A picnic is only eating on a blanket.]," {ohe} said. "{idea}"
+    {o} looked out at the rain. "[Who says that a picnic must be dry?|A picnic is only eating on a blanket]," {ohe} said. "{idea}"
     ~~
     [So that is what they did.|And they did just that.] {Did} {dish1c} [tasted even better than in the sun|had never tasted so good], and they [told each other stories about the sea|made up a song about rain|played that they were sailors on a ship].
     ? {o} put a bowl on {ohis} head and said that it was a rain hat.
@@ -222,7 +222,7 @@ Frame(
     ? There stood three trees, just as on the map.
     ~~
     They dug and dug. [The hole was already as deep as {h} was tall.|Earth flew in all directions.] Then the spade went clonk. It was a box! {@breath} They opened the lid. 
-    There was no gold in it. There was {inside}, and a letter. "[Dear finder|Dear friend]," it said. "{letter}"
+    There was no gold in it. They found {inside}, and a letter. "[Dear finder|Dear friend]," it said. "{letter}"
     --
     {h} and {f} looked at each other. [They were dusty, they were tired, and they had laughed more than ever before.|They thought of the long way and of everything that they had done that day.] "[It is true|Whoever wrote this was clever]," said {h}.
     So they {finish}. Then they put a new letter into the box, buried it again, and [hid the map where somebody else would find it|hung the map in an old tree, for the next one].
@@ -230,7 +230,7 @@ Frame(
     """,
     """
     What did {h} find?=>{He} found a treasure map in {mapplace}.
-    What was in the box?=>In the box there was {inside} and a letter.
+    What was in the box?=>They found {inside} and a letter in the box.
     Who went with {h}?=>{f} went with {him}.
     How does it end?=>They find the box and leave a new letter in it for the next finder.
     """,
@@ -255,7 +255,7 @@ Frame(
     {h} turned [pale|cold]. "[I have a sore foot|I have to wash my hair|It is nearly my bedtime]," {he} said. But they [took {his} {hands} and pulled {him} along|were already pushing {him} forward].
     It was dark {where0}. Something [growled|rumbled and snorted]. {h}'s knees knocked together. [{He} wanted to run.|{He} could not move.] {@breath}
     ~~
-    "[I must tell you something|Wait]," said {he} in a small voice. "I have never fought a {monster}. [I made it all up.|Not one word of it was true.] I wanted you to [think that I was brave|like me]. And now I am so afraid that my teeth are rattling."
+    "[I must tell you something|Wait]," {he} said in a small voice. "I have never fought a {monster}. [I made it all up.|Not one word of it was true.] I wanted you to [think that I was brave|like me]. And now I am so afraid that my teeth are rattling."
     ? {@silence}
     "[Then we are all afraid|I am afraid, too]," said {f}[ at last|]. "[Let us be afraid together|Three afraids make one brave]." So they held on to each other and went forward, [one small step at a time|very slowly].
     --
@@ -269,7 +269,7 @@ Frame(
     What was the bravest thing?=>Telling the truth was the bravest thing.
     How does it end?=>{h} tells the truth, and they find out that there was no {monster}.
     """,
-    where=("forest", "meadow", "farm", "village", "mountain"), ban="fly swim creature big", friend_ban="fly swim big", themes=("truth", "courage", "boasting"),
+    where=("forest", "meadow", "farm", "village", "mountain"), ban="fly swim creature big", friend_ban="fly swim big", traits="proud merry playful restless dreamy eager", themes=("truth", "courage", "boasting"),
     picks={"monster": ["dragon", "giant bear", "sea snake", "troll", "mountain lion", "monster"],
            "where0 truth truth0": ["behind the old mill // the miller, fast asleep on his sacks and snoring // the miller, who was asleep and snoring", "in the barn // a fat old sow with nine piglets, and all ten of them were snoring // a sow with nine piglets",
                             "behind the woodpile // the blacksmith's dog, who was chewing on an enormous bone // a dog with a bone", "in the dark shed // somebody's grandfather, who had fallen asleep in his chair with a newspaper over his face // a sleeping grandfather"]})

@@ -9,7 +9,7 @@ Frame(
     """
     {@open}
     ? {@about}
-    {@oneday} {he} found a {bird} {spot1}. It could not fly, because [one wing was hurt|its wing hung down]. "[Do not be afraid|I will take care of you]," said {h}. {He} carried it home and made it a bed of {bed}.
+    {@oneday}, {he} found a {bird} {spot1}. It could not fly, because [one wing was hurt|its wing hung down]. "[Do not be afraid|I will take care of you]," said {h}. {He} carried it home and made it a bed of {bed}.
     --
     Every day {he} brought it {fed}[, and every night {he} sat beside it|]. [At first the {bird} only looked at {him} with round black eyes.|At first it trembled whenever {he} came near.] After a week, it [hopped onto {his} knee|sang its first small song]. After two weeks, it [flapped its wings|flew from the table to the chair].
     ? {@sense}
@@ -24,7 +24,7 @@ Frame(
     What did {h} give to the {bird}?=>{He} gave it {fed}.
     How does it end?=>The {bird} gets well, and {h} lets it fly away.
     """,
-    ban="swim fly creature hoof", themes=("birds", "kindness"), weight=1.3,
+    ban="swim fly creature hoof", not_traits="clumsy restless", themes=("birds", "kindness"), weight=1.56,
     picks={"bird": ["swallow", "blackbird", "robin", "finch", "lark", "thrush", "titmouse", "starling"], "bed": ["wool and moss", "soft feathers", "hay and an old scarf", "dry leaves", "an old cap and some wool"],
            "fed": ["seeds and water", "crumbs and water", "berries and fresh water"]})
 
@@ -36,7 +36,7 @@ Frame(
     {@open}
     ? {@about}
     One {morning} morning, after {he} had eaten {food} much too fast, {h} got the hiccups. Hic! [{His} hat jumped.|{His} whole body jumped.] Hic! 
-    "[Stand on your head|Hold your breath]," said {ff}. {h} did so. Hic! It did not help. "[Drink some water backwards|Hop around in a circle]," said {oo}. {h} did that as well. Hic! [Now {he} was also dizzy.|Now {he} was also wet.]
+    "[Stand on your head|Hold your breath]," said {ff}. {h} did so. Hic! It did not help. ["Drink some water backwards," said {oo}. {h} did that as well. Hic! Now {he} was also wet.|"Hop around in a circle," said {oo}. {h} did that as well. Hic! Now {he} was also dizzy.]
     --
     [{h} went to {wise}.|So {he} went to see {wise}.] "[Hiccups?|I see]," said {wisethe}. "[They must be frightened away|You need a good fright]." And all of them tried to frighten {him}. {f} jumped out from behind {near}. Boo! {o} [made a terrible face|came in a bed sheet]. Whoo! But {h} only laughed. Hic!
     ~~
@@ -50,7 +50,7 @@ Frame(
     Why did {h} get the hiccups?=>{He} had eaten too fast.
     How does it end?=>{h} forgets about the hiccups, and they go away.
     """,
-    where=TEMPERATE, ban="swim fly creature", friend_ban="swim fly", themes=("funny things",), weight=1.2,
+    where=TEMPERATE, ban="swim fly creature", friend_ban="swim fly", themes=("funny things",), weight=1.44,
     picks={"small": ["Then {he} saw a snail that was climbing up a blade of grass. It climbed, and the grass bent, and bent, and set the snail down exactly where it had started.", "Then the first star came out, right above {his} head, and it was so bright that {he} forgot everything else.",
                      "Then a butterfly sat down on {his} nose. {He} did not dare to move. It opened its wings and closed them, and then it flew away.", "Then a spider began to build its web. It went round and round, and {h} watched it until the last thread was in place."]})
 
@@ -66,7 +66,7 @@ Frame(
     --
     [The next day was very long.|It was a long, dull day.] {h} played {alone}, but it is not much fun to play that alone. {He} [told a joke, but nobody laughed|found a funny stone, but there was nobody to show it to]. 
     ? {@sense}
-    {@think} [What was it that they had quarrelled about? It seemed very small now.|"It was such a little thing," {he} thought.] {He} got up and went to see {f}. And halfway, by {near}, {he} met {f}, who was on {fhis} way to {h}.
+    {@think} [What was it that they had quarrelled about? It seemed very small now.|"It was such a little thing," {he} said to {himself}.] {He} got up and went to see {f}. And halfway, by {near}, {he} met {f}, who was on {fhis} way to {h}.
     "I am sorry," said both of them at the same time. [Then they had to laugh.|Then they both went red, and then they laughed.]
     ~~
     {Mended} [And after that, when they found something, {h} said, "You first," and {f} said, "No, you first."|They still quarrelled now and then. But never for longer than it takes to walk to {near}.]
@@ -76,7 +76,7 @@ Frame(
     Who was {h}'s best friend?=>{f} was {his} friend.
     How does it end?=>They say sorry and are friends again.
     """,
-    where=TEMPERATE, ban="swim fly creature", friend_ban="swim fly", themes=("friendship", "quarrels", "forgiveness"), weight=1.3,
+    where=TEMPERATE, ban="swim fly creature", friend_ban="swim fly", themes=("friendship", "quarrels", "forgiveness"), weight=1.56,
     picks={"found broke mended about": [
         "found a long red ribbon // Rip! The ribbon was in two pieces. // They knotted the two halves together, and it made a skipping rope that was just long enough for two. // They quarrelled about a red ribbon.",
         "found a big round cheese // Plop! The cheese rolled down the hill and into {water}. // They fished out the cheese with a net. It was a little wet, but they shared it down to the rind. // They quarrelled about a cheese.",
@@ -109,7 +109,7 @@ Frame(
     What was the present?=>The present was {present}.
     How does it end?=>{His} {elder} likes {h}'s present best of all.
     """,
-    where=("village", "town", "forest", "meadow", "farm", "seaside", "mountain"), ban="swim fly creature", friend_ban="swim", themes=("presents", "birthdays", "family"), weight=1.2,
+    where=("village", "town", "forest", "meadow", "farm", "seaside", "mountain"), ban="swim fly creature", friend_ban="swim", themes=("presents", "birthdays", "family"), weight=1.44,
     picks={"shop": ["golden clocks and silver spoons", "hats with feathers and shoes with bows", "china cups and silk scarves", "music boxes and glass birds"],
            "elike make present it0": [
                "a quiet seat in the sun // {He} took some old boards, sawed and hammered, and built a little bench for the garden. // a little bench // the bench",
@@ -142,7 +142,7 @@ Frame(
     What did {wise} say?=>{wisethe} said that {h} could not do it yet.
     How does it end?=>{h} practises every day, and at last {he} can {skill}.
     """,
-    where=TEMPERATE, ban="swim fly creature hoof slow", friend_ban="swim fly slow", themes=("learning", "patience"), weight=1.2,
+    where=TEMPERATE, ban="swim fly creature hoof slow", friend_ban="swim fly slow", themes=("learning", "patience"), weight=1.44,
     picks={"f_can": ["{f} could do it best of all.", "Even {f}, who was younger, could do it.", "{f} could do it with {fhis} eyes shut."],
            "skill fail success": ["whistle // nothing came out but air // out came a whistle, high and clear", "stand on one leg // {he} fell over like a sack of flour // {he} stood on one leg and counted to twenty", "juggle // the nuts rained down on {his} head // three nuts danced in the air, round and round",
                                   "turn a cartwheel // {he} ended up in the bushes // {he} went over like a wheel and landed on {his} feet", "skip with a rope // the rope caught {his} feet every time // the rope went round five times, ten times, twenty times", "tie a bow // {he} made a knot that only scissors could open // there was a bow, with two ears that were the same size"],
@@ -159,7 +159,7 @@ Frame(
     One warm summer night, [the air was full of fireflies|fireflies were dancing in the dark]. {h} had never seen anything so [lovely|beautiful]. {He} ran here and there, and at last {he} caught one in a jar. "[Now I have my own little lamp|Now you are mine]," {he} said, and {he} set the jar [beside {his} bed|on the window sill].
     The firefly [glowed once|blinked|shone a little]. Then its light grew weak. [{h} gave it a leaf. {He} gave it a drop of water.|{h} tapped on the glass. {He} sang it a song.] But the light only grew weaker and weaker.
     --
-    "[Perhaps it is hungry|What does it need]?" asked {h}. {His} {elder} sat down beside {him}. "[Look outside|What do you see out there]," {ehe} said. Out in the dark, the others were dancing[, up and down, like little stars|]. "[A firefly shines because it is calling its friends|It does not shine for the jar. It shines for them]," said {his} {elder}.
+    "[Is it hungry|What does it need]?" asked {h}. {His} {elder} sat down beside {him}. "[Look outside|What do you see out there?]," {ehe} said. Out in the dark, the others were dancing[, up and down, like little stars|]. "[A firefly shines because it is calling its friends|It does not shine for the jar. It shines for them]," said {his} {elder}.
     {@silence} Then {h} [took the jar|carried the jar outside] and opened the lid. [The firefly crept to the edge. It waited.|For a moment nothing happened.] Then it flew up, and its light came on, [as bright as a spark|brighter than ever].
     ~~
     {h} [sat in the grass|sat on the doorstep] and watched until late. [One firefly flew three times around {his} head.|One of them came very close and blinked.] {He} [had no lamp of {his} own now|held the empty jar on {his} lap]. But the whole night was full of lights, and in a way they were all {own}.
@@ -169,7 +169,7 @@ Frame(
     Why did the light grow weak?=>The firefly needed its friends.
     How does it end?=>{h} lets the firefly go, and it shines again.
     """,
-    where=("forest", "meadow", "farm", "village", "garden", "river"), ban="swim fly creature hoof", themes=("summer", "the night", "letting go"), weight=1.1)
+    where=("forest", "meadow", "farm", "village", "garden", "river"), ban="swim fly creature hoof", themes=("summer", "the night", "letting go"), weight=1.32)
 
 Frame(
     "many_apples",
@@ -218,7 +218,7 @@ Frame(
     Where did the {bird} sleep?=>It slept in the scarecrow's clothes, in the warm straw.
     How does it end?=>The birds visit the scarecrow every evening, and he is not lonely any more.
     """,
-    where=("farm",), hero="child", themes=("loneliness", "birds", "friendship"), weight=0.9,
+    where=("farm",), hero="child", themes=("loneliness", "birds", "friendship"), weight=1.08,
     picks={"name": ["Strawbert", "Jack", "Rags", "Barley", "Old Patch", "Tatters", "Humphrey", "Oats"], "bird": ["sparrow", "wren", "finch", "robin", "swallow"],
            "family": ["three brothers", "whole family", "four cousins", "mother and its sisters"]},
     prepare=lambda w: as_hero(w, "scarecrow", "he", "in the middle of a field"))
@@ -245,7 +245,7 @@ Frame(
     What did {name} become?=>She became a butterfly.
     How does it end?=>{name} becomes a butterfly, and she can {wish}.
     """,
-    where=("meadow",), hero="child", themes=("butterflies", "growing up", "patience"), weight=0.9,
+    where=("meadow",), hero="child", themes=("butterflies", "growing up", "patience"), weight=1.08,
     picks={"name": ["Cleo", "Minna", "Tilly", "Greenie", "Dot", "Flora", "Pim", "Lettice"], "leaf": ["cabbage", "nettle", "oak", "rose", "lime"], "wish": ["dance in the air", "see the tops of the flowers", "look over the garden wall", "fly to the other side of the garden"],
            "laugher": ["the grasshopper", "the ladybird", "the beetle", "the bee"], "adviser adviser2": ["the old snail // the old snail", "the toad // the toad", "the garden spider // the spider"], "golden": ["golden", "silver", "white", "black"],
            "flowers": ["daisies", "poppies", "lavender bushes", "roses"]},
@@ -262,7 +262,7 @@ Frame(
     One day they met a big merchant ship. "[Attack!|At them!]" cried the crew, and they shook their swords. The merchant sailors [trembled|turned as white as their sails]. {name} [stood at the rail|climbed on the rail]. She was about to shout, "[Hand over your gold|Your money or your life]!" Then she saw {saw}.
     {@pirsil} "Stop!" cried {name}. [She put away her sword.|She took off her hat.] And she {did}. 
     ~~
-    The crew stared at her. [Now they knew her secret.|"So that is what you do at night," said the cook.] {name} turned as red as her {redthing}. But then the [first mate, a giant with a beard|old helmsman] cleared his throat. "[I have always wanted to learn that|My mother taught me that, too]," he [mumbled|said]. "[I write poems|I like to knit]," said another. "[And I am afraid of blood|And I only wanted to see the dolphins]," said a third.
+    The crew stared at her. [Now they knew her secret.|"So that is what you do at night," said the cook.] {name} turned as red as her {redthing}. But then the [first mate, a giant with a beard,|old helmsman] cleared his throat. "[I have always wanted to learn that|My mother taught me that, too]," he [mumbled|said]. "[I write poems|I like to knit]," said another. "[And I am afraid of blood|And I only wanted to see the dolphins]," said a third.
     --
     [From that day on, the {ship} was a different kind of ship.|They turned the ship around.] They sailed from harbour to harbour, and wherever the black flag appeared, people came running, [with empty plates and big smiles|and nobody was afraid], because {result}.
     """,
@@ -272,7 +272,7 @@ Frame(
     What did {name} really like?=>She really liked {likes}.
     How does it end?=>{name} and her crew stop fighting and do what they really like.
     """,
-    where=("seaside",), hero="child", themes=("pirates", "the sea", "secrets"), weight=1.3,
+    where=("seaside",), hero="child", themes=("pirates", "the sea", "secrets"), weight=1.56,
     picks={"name": ["Black Bess", "Redbeth", "Molly Hook", "Storm Kate", "Salty Sal", "Iron Anne", "Wild Nell"], "ship": ["Hungry Shark", "Black Gull", "Sea Wolf", "Flying Herring", "Wicked Wave"],
            "likes saw did result": [
                "baking // that the sailors were thin and that there was nothing on their table but dry crusts // carried over a whole tray of warm rolls // the pirates brought the best rolls in the world",
@@ -296,7 +296,7 @@ Frame(
     [Sometimes {he} was tired. Then {he} went into {his} house, shut the door and slept.|At night {he} slept in {his} house, wherever {he} was.] [Every evening {he} looked back and saw a silver line, and that was the way {he} had come.|And behind {him}, a thin silver line showed how far {he} had come.]
     ~~
     On the tenth day, [very early|just as the sun came up], {h} crawled over one last leaf, and there it was: the {goal}! {Sight} {h} [put out both {his} horns and looked and looked|sat there and did not move for a long time].
-    "[You have been slow|You are here at last]," said {passer2}, who had just arrived. "[What took you so long?|I was here long ago, but I did not look closely. What is there to see?]" 
+    "[You have been slow|You are here at last]," said {passer2}, who was sitting there already. "[What took you so long?|I was here long ago, but I did not look closely. What is there to see?]" 
     "[I was not slow|Sit down]," said {h}. "[I did not want to miss anything.|I will show you.]"
     """,
     """
@@ -304,7 +304,7 @@ Frame(
     Who did {h} meet on the way?=>{He} met {met}.
     How does it end?=>{h} arrives on the tenth day and sees the {goal}.
     """,
-    where=("garden", "forest"), hero="bug", kinds=("snail",), themes=("journeys", "being slow", "patience"), weight=0.9,
+    where=("garden",), hero="bug", kinds=("snail",), themes=("journeys", "being slow", "patience"), weight=0.72,
     picks={"goal sight": ["fountain // The water rose and fell, and every drop held a small rainbow.", "rose bush // A hundred roses were just opening, and they smelled like a whole summer.", "sunflower // It was as tall as a tower, and it turned its golden face toward {him}.", "pond // It was as smooth as glass, and the whole sky lay in it."],
            "passer": ["a grasshopper", "a mouse", "a beetle", "a sparrow"], "met helpmet": ["an ant with a crumb // The crumb was too heavy, so {he} carried it on {his} shell for a while.", "a lost ladybird // {He} let it ride on {his} shell until it saw its own leaf.", "a worm // They talked about the rain until it was dark.", "a very small spider // It was afraid of the wind, so it held on to {his} shell until the wind was gone."]},
     prepare=lambda w: w.__setitem__("passer2", w["passer"].replace("a ", "the ", 1)))
@@ -316,7 +316,7 @@ Frame(
     """
     {@open}
     ? {@about}
-    {@oneday} {h} found a {load}. [It was ten times as big as {he} was.|What a find! It was enough for the whole family.] {He} pulled at it. It did not move. {He} pushed it. It [rolled half an inch and rolled back|did not move]. 
+    {@oneday}, {h} found a {load}. [It was ten times as big as {he} was.|What a find! It was enough for the whole family.] {He} pulled at it. It did not move. {He} pushed it. It [rolled half an inch and rolled back|did not move]. 
     "[Leave it|It is much too big for you]," said {passer}. "[I will think of something|I am small, but I am not alone]," said {h}.
     --
     {He} called {his} brother. Together they [pushed until they were red in the face|pushed]. It [moved a little|trembled]. {He} called {his} sister. It moved a little more. Then {he} called the whole family, and {his} cousins, and the cousins of {his} cousins. [One, two, three, heave!|"All together," cried {h}. "Heave!"] And the {load} began to move.
@@ -329,9 +329,9 @@ Frame(
     """
     What did {h} find?=>{He} found a {load}.
     How did they move it?=>They all pulled together.
-    How does it end?=>Everybody gets a piece of the {load}.
+    How does it end?=>Everybody gets a share of the {load}.
     """,
-    where=("garden", "meadow", "forest"), hero="bug", kinds=("ant",), themes=("ants", "working together"), weight=0.8,
+    where=("garden", "meadow", "forest"), hero="bug", kinds=("ant",), themes=("ants", "working together"), weight=0.72,
     picks={"load": ["crumb of cake", "strawberry", "raspberry", "piece of cheese", "sugar lump", "slice of pear", "crust of bread"], "passer": ["a beetle", "a fly", "a cricket", "a snail"],
            "obstacle": ["Then they came to a puddle. They laid a straw across it and went over in a long line.", "A drop of rain fell, as big as a bucket, and they all sat under the leaf of a clover until it was over."]},
     prepare=lambda w: w.__setitem__("passer", w["passer"].replace("a ", "the ", 1)))
@@ -359,7 +359,7 @@ Frame(
     Who went with {h}?=>{f} went with {him}.
     How does it end?=>The rainbow fades, but they have had so much fun that they laugh all the way home.
     """,
-    where=GREEN, ban="swim fly creature slow", friend_ban="swim fly slow", themes=("rainbows", "fun", "friendship"), weight=1.1,
+    where=GREEN, ban="swim fly creature slow", friend_ban="swim fly slow", themes=("rainbows", "fun", "friendship"), weight=1.32,
     picks={"way": ["crawled through a bush full of ripe berries, slid down a bank, and ran through a field of yellow flowers", "rolled down a green hill, picked yellow flowers, and ate berries from a hedge with both {hands}", "jumped over a ditch, and not quite over another one, picked yellow flowers, and found a hedge full of berries"]})
 
 Frame(
@@ -384,7 +384,7 @@ Frame(
     What did {h} do?=>{He} {did} and waited quietly.
     How does it end?=>The kitten comes down by itself, because {h} is quiet and patient.
     """,
-    where=("village", "town", "farm", "garden", "meadow"), hero="child", themes=("kittens", "patience", "helping"), weight=1.1,
+    where=("village", "town", "farm", "garden", "meadow"), hero="child", not_traits="clumsy restless", themes=("kittens", "patience", "helping"), weight=1.32,
     picks={"tree": ["the old lime tree", "a tall pear tree", "the big oak", "a chestnut tree", "the highest elm"], "kcol": ["grey", "black", "white", "striped", "little red", "spotted"],
            "did": ["hummed a soft tune", "opened a book and read aloud in a low voice", "spun a little string between {his} fingers", "unpacked {his} bread and butter and ate it slowly"], "kname": ["Chestnut", "Captain", "Cloud", "Velvet", "Mouse", "Pudding"]})
 
@@ -411,7 +411,7 @@ Frame(
     Who helped {h}?=>{f} showed {him} that it was only a shadow.
     How does it end?=>{h} laughs and plays with {his} shadow.
     """,
-    where=TEMPERATE, ban="swim fly creature night", friend_ban="swim fly", themes=("shadows", "fear", "fun"), weight=1.1)
+    where=TEMPERATE, ban="swim fly creature night", friend_ban="swim fly", not_traits="brave", themes=("shadows", "fear", "fun"), weight=1.32)
 
 Frame(
     "sick_grandmother",
@@ -435,6 +435,6 @@ Frame(
     What did {h} cook?=>{He} cooked {soup} soup.
     How does it end?=>{h} cooks a good soup, and {his} {grand} gets well.
     """,
-    where=TEMPERATE, ban="swim fly creature hoof", themes=("family", "cooking", "helping"), weight=1.1,
+    where=TEMPERATE, ban="swim fly creature hoof", themes=("family", "cooking", "helping"), weight=1.32,
     picks={"grand ghe ghis": ["grandmother // she // her", "grandfather // he // his"], "soup soupthings": ["potato // potatoes and an onion", "carrot // carrots and a little butter", "bean // white beans and a carrot", "pumpkin // pumpkin and a spoon of cream", "mushroom // mushrooms and barley"],
            "herb": ["thyme", "parsley", "mint", "sage", "dill"]})

@@ -18,7 +18,7 @@ Frame(
     What did {h} have on {his} feet?=>{He} had new {plain} boots.
     How does it end?=>{h} and {his} {elder} jump into the puddle together.
     """,
-    where=TEMPERATE, ban="swim fly creature hoof", themes=("rain", "fun"), weight=1.0, picks={"day": ["Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]})
+    where=TEMPERATE, ban="swim fly creature hoof", themes=("rain", "fun"), weight=1.35, picks={"day": ["Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]})
 
 Frame(
     "tiny_star_count",
@@ -36,7 +36,7 @@ Frame(
     Who helped {h}?=>{f} helped {him}.
     How does it end?=>{h} and {f} count the stars together.
     """,
-    where=GREEN + ("desert", "savanna", "outback"), ban="swim fly creature", friend_ban="swim fly", themes=("stars", "the night", "friendship"), weight=1.0)
+    where=GREEN + ("desert", "savanna", "outback"), ban="swim fly creature", friend_ban="swim fly", themes=("stars", "the night", "friendship"), weight=1.35)
 
 Frame(
     "tiny_last_leaf",
@@ -55,7 +55,7 @@ Frame(
     Where did the leaf land?=>It landed softly on {h}.
     How does it end?=>The leaf finds out that falling is like flying.
     """,
-    where=("forest", "meadow", "village", "garden", "farm"), ban="swim fly creature", themes=("autumn", "courage"), weight=1.0, picks={"hill": ["the hill", "to the top of the wall", "a ladder"]})
+    where=("forest", "meadow", "village", "garden", "farm"), ban="swim fly creature", themes=("autumn", "courage"), weight=1.35, picks={"hill": ["the hill", "to the top of the wall", "a ladder"]})
 
 Frame(
     "tiny_good_night",
@@ -74,8 +74,8 @@ Frame(
     Who did {h} say good night to last?=>Last of all {he} said good night to {his} {elder}.
     How does it end?=>{h} falls asleep.
     """,
-    where=GREEN + ("seaside", "jungle", "savanna", "desert", "outback", "snow"), ban="swim fly creature night", themes=("bedtime", "the night"), weight=1.1,
-    picks={"gn1": ["the snails", "the beetles", "the wind", "the clouds"], "gn2": ["every single stone", "{his} own toes", "the stars, one by one", "the spider in the corner"], "gn3": ["the echo", "{his} shadow", "a crumb on the floor", "the last bit of {food}"]})
+    where=GREEN + ("seaside", "jungle", "savanna", "desert", "outback", "snow"), ban="swim fly creature night", themes=("bedtime", "the night"), weight=1.49,
+    picks={"gn1": ["the beetles", "the flies", "the wind", "the clouds"], "gn2": ["every single stone", "{his} own toes", "the stars up above", "the spider in the corner"], "gn3": ["the echo", "{his} shadow", "a crumb on the floor", "the last bit of {food}"]})
 
 Frame(
     "tiny_mirror",
@@ -94,7 +94,7 @@ Frame(
     What did {h} learn?=>{He} learned to smile first.
     How does it end?=>{h} smiles, and the face in the water smiles back.
     """,
-    where=("forest", "meadow", "river", "mountain", "savanna", "jungle", "garden"), hero="animal", ban="swim fly slow", friend_ban="swim fly", themes=("smiling", "friendliness"), weight=0.8,
+    where=("forest", "meadow", "river", "mountain", "savanna", "jungle", "garden"), hero="animal", ban="swim fly slow", friend_ban="swim fly", themes=("smiling", "friendliness"), weight=1.08,
     picks={"mood moodw": ["grey // cross", "cold // grumpy", "cloudy // angry"]}, prepare=lambda w: w.__setitem__("ff2", w["ff"]))
 
 Frame(
@@ -113,7 +113,7 @@ Frame(
     Who helped {h}?=>{f} looked at the worries together with {him}.
     How does it end?=>The worries grow small, and the bag is light.
     """,
-    where=TEMPERATE, ban="swim fly creature", friend_ban="swim fly", themes=("worries", "friendship"), weight=1.0,
+    where=TEMPERATE, ban="swim fly creature", friend_ban="swim fly", not_traits="brave cheerful merry", themes=("worries", "friendship"), weight=1.35,
     picks={"w1 ans1": ["the first day of school // On the first day, everybody is new.", "thunder // It is only the clouds, bumping into each other.", "falling out of bed // If you do, I will lend you my second pillow.", "getting lost // If you get lost, I will come and look for you."],
            "w2": ["big dogs", "the dark cellar", "forgetting {his} own name", "tomorrow", "the noise in the chimney"], "w3": ["spots", "beans", "long words", "Mondays", "losing a tooth"]})
 
@@ -135,5 +135,5 @@ Frame(
     Who went with {h}?=>{f} went with {him}.
     How does it end?=>The sun comes up, and they are happy and tired.
     """,
-    where=("forest", "meadow", "farm", "mountain", "seaside", "desert", "savanna", "outback", "island", "village"), ban="swim fly creature night", friend_ban="swim fly", themes=("morning", "friendship"), weight=1.0,
+    where=("forest", "meadow", "farm", "mountain", "seaside", "desert", "savanna", "outback", "island", "village"), ban="swim fly creature night", friend_ban="swim fly", themes=("morning", "friendship"), weight=1.35,
     prepare=lambda w: w.__setitem__("ff_c", w["f"] if w.child else w["ff"]))

@@ -63,7 +63,7 @@ Frame(
     {h} [looked around|sat down on a stone]. {Clue} Then {he} began to smile. "I know," {he} said. "It is {answer}!"
     The troll's mouth fell open. "[Nobody has ever guessed it|How did you know?]," he [said|muttered]. 
     --
-    [He stood up to let {him} pass, but he looked sad.|He moved aside. But a big tear ran down his nose.] "What is wrong?" asked {h}. "[Now I have no riddle left|That was my only riddle]," said the troll. "[Nobody will stop and talk to me any more.|I only ask riddles so that somebody will stop and talk to me.]"
+    [The troll stood up to let {him} pass, but his eyes were sad.|The troll moved aside. But a big tear ran down his nose.] "What is wrong?" asked {h}. "[Now I have no riddle left|That was my only riddle]," said the troll. "[Nobody will stop and talk to me any more.|I only ask riddles so that somebody will stop and talk to me.]"
     "[Is that all?|Oh!]" said {h}. "[You do not need a riddle for that.|People like to talk to friendly trolls.] I will come back this way tomorrow[, and I will bring {a_cake}|]." 
     {He} kept {his} word. [The next day|Every week after that] {he} sat on the bridge with the troll, and they [talked|made up new riddles together|ate and told jokes] until the sun went down.
     ? [Soon everyone stopped at the bridge to say hello.|And the troll never stopped anyone again, except to say good morning.]
@@ -80,7 +80,7 @@ Frame(
         "The more you take away from me, the bigger I grow. What am I? // a cake // a hunger // A mole was busy at the side of the path. The more earth it threw out, the deeper it went. // a hole",
         "I follow you all day, but when night comes I am gone. What am I? // a dog // a bird // On the ground, something dark lay at {his} feet. When {he} lifted {his} arm, it lifted its arm too. // my shadow",
         "I can run, but I have no legs. I can whistle, but I have no lips. What am I? // a snake // a kettle // Just then something cool ran through the grass and whistled under the bridge. // the wind",
-        "I have teeth, but I cannot bite. What am I? // a baby // a saw without a handle // {He} pushed the hair out of {his} eyes and thought how untidy it was today. // a comb",
+        "I have teeth, but I cannot bite. What am I? // a baby // a saw without a handle // A gust of wind blew, and the troll's long green beard was all in a tangle. // a comb",
         "I am full of holes, but I can hold water. What am I? // a net // a sock // On the bank, somebody had left a bucket and the thing one washes a cart with. // a sponge",
         "I fall all day, but I never get hurt. What am I? // an apple // a clumsy goose // A cold drop landed on {his} nose, and then another. // the rain",
         "I speak when you speak, and I am silent when you are silent. What am I? // a parrot // a book // \"Hello!\" {he} called, to hear how it sounded under the bridge. \"Hello!\" said the bridge. // an echo",

@@ -39,7 +39,7 @@ Frame(
     picks={"burned burned2": ["the baker's sign // the mayor's hat", "a haystack // a garden fence", "the washing on the line // a wooden bench", "an old cart // two brooms", "a signpost // the flag on the tower"],
            "cure1 cure2": ["a wet towel // a very long scarf", "a hot bath // a lullaby", "cold water // a big yawn", "a pinch of salt // standing on one leg", "a blanket // twelve cushions"],
            "cure3": ["honey tea", "onion soup", "hot lemon juice", "thyme tea", "warm milk with honey", "chicken broth without the chicken"],
-           "tub": ["bathtub", "barrel", "fish pond", "cart", "rain barrel"], "little2": ["small", "little", "brave little"],
+           "tub": ["bathtub", "barrel", "cart", "rain barrel"], "little2": ["small", "little", "brave little"],
            "e2": ["my grandmother", "my mother", "my father", "my aunt"], "think2": ["{f} thought and thought.", "{f} sat down and thought.", "Then {f} had an idea."],
            "useful": ["lit the lanterns for the summer feast", "baked bread for the whole valley with one warm breath", "dried everybody's washing on rainy days", "roasted chestnuts for everyone that evening", "heated the water so that everybody could have a warm bath"]})
 
@@ -71,7 +71,7 @@ Frame(
     Who helped the robot?=>{f} told {him} to do it in {his} own way.
     How does it end?=>{h} finds {his} own way to {wish}, and everyone is happy.
     """,
-    where=("town", "village", "farm"), hero="creature", kinds=("robot",), themes=("robots", "dreams"), weight=1.6,
+    where=("town", "village", "farm"), hero="creature", kinds=("robot",), not_traits="merry playful restless", themes=("robots", "dreams"), weight=1.6,
     picks={"work": ["carry heavy boxes and sweep the yard", "wash a hundred plates a minute", "dig potatoes and count sacks", "mend roads and lift carts", "polish every window in the street"],
            "wish try1 try2 result everyday": [
                "sing // {He} opened {his} mouth and tried to sing like a bird. But all that came out was a screech, and the cats ran away. // {He} tapped on {his} tin chest, rattled {his} screws and hummed with {his} motor. It was a new kind of music, half drum and half bell. // First they tapped their feet, then they clapped, and then they danced until the lamps were lit. // made music in the square",
@@ -260,7 +260,7 @@ Frame(
     ? {@silence}
     One by one, the people came out. [First they looked at {his} shoes, and then up, and up, and up.|They looked up until their necks hurt.] "[Thank you|You saved us]," they said. "[We were foolish to be afraid|We thought that anything so big must be wicked]."
     "[It is all right|I was a little afraid of you, too]," whispered {h}, and only one bell rang.
-    [From then on|Since that day], the children [slid down {his} arm|swung on {his} beard strings|played in {his} pockets], and {girl} had her own seat on {his} shoulder. And {h} never again thought that {he} was too big. {He} was just big enough.
+    [From then on|Since that day], the children [slid down {his} arm|swung on {his} shoelaces|played in {his} pockets], and {girl} had her own seat on {his} shoulder. And {h} never again thought that {he} was too big. {He} was just big enough.
     """,
     """
     Why was the giant lonely?=>People were afraid of {him} because {he} was so big.
@@ -268,7 +268,7 @@ Frame(
     What was the trouble?=>It was {the_trouble}.
     How does it end?=>{h} saves the village and has many friends.
     """,
-    where=("mountain",), hero="creature", kinds=("giant",), themes=("giants", "loneliness", "helping"), weight=1.2,
+    where=("mountain",), hero="creature", kinds=("giant",), not_traits="merry friendly cheerful proud", themes=("giants", "loneliness", "helping"), weight=1.2,
     picks={"the_trouble trouble2 did": [
         "a great flood // The river rose and rose, and the houses stood in water up to the windows. // sat down in the river, above the village, and the water could not get past {him}. Then {he} dug a new bed for it with {his} big thumb",
         "a very dry summer // The wells were empty, and the corn turned brown. // reached up, took hold of a fat grey cloud, carried it over the fields and squeezed it out like a sponge",
@@ -292,9 +292,8 @@ Frame(
     The dragon [stopped|shut its mouth and blinked]. "[Nobody ever asked me that|They always shout and run away]," it said. "{trouble}."
     ~~
     "[Is that all?|Then I can help!]" said {h}. {Help}
-    ? {@sense}
     The dragon sighed a long sigh, and a small white cloud of smoke came out of its nose. "[That is so much better|Oh, thank you]," it said. 
-    Then they sat down side by side in the grass and shared {lunch}. [The dragon toasted it with one careful breath.|The dragon liked the crusts best.]
+    Then they sat down side by side in the grass and shared {lunch}. [The dragon warmed their lunch with one careful breath.|The dragon liked the very last bite best.]
     --
     When {h} did not come back, the people crept up the hill with [sticks and pots|forks and brooms]. They found {him} [asleep with {his} head on the dragon's tail|laughing at one of the dragon's jokes]. "[Did you win the fight?|Is the dragon beaten?]" they asked. "[We both won|There was no fight]," said {h}. "The dragon was only {short}."
     [Since that day|From then on] the dragon came down every Sunday, and {h} put the kettle on. [And {his} sword? {He} used it to cut bread.|{h} hung up {his} sword and grew beans on it.]
@@ -304,7 +303,7 @@ Frame(
     What did they eat?=>They shared {lunch}.
     How does it end?=>There is no fight, and {h} and the dragon become friends.
     """,
-    where=("village", "mountain"), hero="creature", kinds=("knight",), themes=("knights", "dragons", "kindness"), weight=1.4,
+    where=("village", "mountain"), hero="creature", kinds=("knight",), not_traits="clumsy restless", themes=("knights", "dragons", "kindness"), weight=1.4,
     picks={"trouble help short": [
         "I have a thorn in my foot, and I cannot reach it // {He} put down {his} sword, knelt down and pulled out the thorn with {his} iron glove. It was as long as a spoon. // in pain from a thorn",
         "I have a toothache // {He} looked into the big mouth, found the bad tooth, and tied a string to it. One, two, three, and out it came. // a toothache",
@@ -332,8 +331,8 @@ Frame(
     "[No more magic|Magic made this mess]," {he} said at last. "[Now I must do it by hand|I must clean it up with my own two hands]." {He} [opened the windows|rolled up {his} sleeves] and [got to work|began to work]. {Work} It took [until evening|hours and hours].
     Then {he} took the broom and swept the floor, [from one corner to the other|every bit of it], because that was what {he} had been asked to do.
     --
-    When {wise0} came home, the floor shone. "[Did you use magic?|How clean it is!]" asked {wise0}. {h} looked at {his} [feet|shoes]. Then {he} told the whole story. Just then, one last {thing} [came out from under the cupboard|looked out of the teapot].
-    {wise0} laughed until {whis0} hat fell off. "[When I was your age, I filled the whole house with frogs|I once turned my teacher into a teapot]," {wise0} said. "[You have learned the most important spell today|Do you know what the best magic is]?" "[Which one?|What is it?]," asked {h}. "[To put right what you have done wrong|Doing a thing properly]," said {wise0}.
+    When {wise0} came home, the floor shone. "[Did you use magic?|How did you get it so clean?]," asked {wise0}. {h} looked at {his} [feet|shoes]. Then {he} told the whole story. Just then, one last {thing} [came out from under the cupboard|looked out of the teapot].
+    {wise0} laughed until {whis0} hat fell off. "[When I was your age, I filled the whole house with frogs|I once turned my teacher into a teapot]," {wise0} said. "[Today you have learned the best spell of all|You have learned something better than magic today]." "[Which one?|What is it?]," asked {h}. "[To put right what you have done wrong|Doing a thing properly]," said {wise0}.
     [They kept the last {thing} as a pet.|They named the last {thing} Oops, and it lived in the teapot.] 
     """,
     """
@@ -341,7 +340,7 @@ Frame(
     What went wrong?=>{h} said the spell too fast, and suddenly there {came}.
     How does it end?=>{h} cleans up without magic and tells the truth, and {wise0} laughs.
     """,
-    where=("mountain", "forest", "village"), hero="creature", kinds=("wizard", "witch", "elf", "gnome", "goblin"), themes=("magic", "wizards", "mistakes"), weight=1.2,
+    where=("mountain", "forest", "village"), hero="creature", kinds=("wizard", "witch", "elf", "gnome", "goblin"), not_traits="careful helpful patient honest", themes=("magic", "wizards", "mistakes"), weight=1.2,
     picks={"wise0 whis0": ["Master Quince // his", "Mistress Sloe // her", "the great Morgan // his", "old Mother Marrow // her", "Master Alabaster // his", "the great Sibyl // her"],
            "came thing chaos work": [
                "were a hundred hopping frogs // frog // They hopped on the shelves, into the pots and out of the window. // {He} carried the frogs down to the pond, ten at a time, in a soup pot.",
@@ -396,7 +395,7 @@ Frame(
     {@open}
     ? {@about}
     One winter morning the whole world was white. {h} and {ff} rolled [a big ball, a middle ball and a small ball|three big balls of snow], and soon they had built a snowman. {h} gave him {eyes}, and {f} gave him {nose}.
-    "Thank you," said the snowman. [They nearly fell over.|"You can talk!" cried {h}.] "[Of course I can|Only to those who made me]," said the snowman. "[My name is {sname}|You may call me {sname}]."
+    "Thank you," said the snowman. ["You can talk!" cried {h}.|"Can snowmen talk?" asked {f}.] "[Of course I can|Only to those who made me]," said the snowman. "[My name is {sname}|You may call me {sname}]."
     --
     All winter long they [played with {sname}|visited {sname} every day]. {sname} knew [why no two snowflakes are alike|the songs of the north wind], and they told him about [spring, about green leaves and yellow flowers and warm rain|the other parts of the year]. "[I would love to see a flower|How I would like to see the spring]," said {sname}. "[Just once|Just one flower]."
     {h} and {f} looked at each other. [They knew that snowmen do not last until spring.|Neither of them wanted to tell him.]

@@ -124,8 +124,8 @@ fairy; forest garden meadow; house in a foxglove, nest of petals; honey, rose ca
 goblin; forest mountain; hole under a stump, crooked little hut; mushroom stew, beetle biscuits; creature
 unicorn; forest meadow; silver glade, clearing full of white flowers; sweet grass, apples; creature big fast
 robot; town village farm; workshop, shed full of wires and wheels; warm oil, fresh batteries; creature made
-wizard; mountain forest village; crooked tower, tower full of books; tea and toast, bean soup; creature person
-witch; forest village; crooked cottage, hut with a bent chimney; pumpkin soup, nettle tea; creature person
+wizard; mountain forest village; crooked tower, tower full of books; tea and toast, bean soup; creature person male
+witch; forest village; crooked cottage, hut with a bent chimney; pumpkin soup, nettle tea; creature person female
 knight; village mountain; small stone castle, tower with a blue flag; roast potatoes, apple tart; creature person
 prince; village mountain; castle with four towers, white castle; pancakes, pear tart; creature person male
 princess; village mountain; castle with four towers, white castle; pancakes, pear tart; creature person female
@@ -344,5 +344,9 @@ TRAITS = {  # trait -> what it was like, with {h} {he} {his} slots
     "polite": ["{He} said please and thank you, even to the wind.", "{He} never forgot to say good night."],
     "eager": ["{He} wanted to learn everything at once.", "{He} was always the first to get up in the morning."],
 }
+
+# How "the most X" is said of a trait, where it is not "most X".
+MOST = {"brave": "bravest", "shy": "shyest", "kind": "kindest", "clumsy": "clumsiest", "clever": "cleverest", "gentle": "gentlest",
+        "quiet": "quietest", "proud": "proudest", "merry": "merriest", "friendly": "friendliest"}
 
 COLOURS = "red blue green yellow white silver golden orange purple brown grey black pink striped spotted".split()
