@@ -12,7 +12,7 @@ std::string describe(const MetadataValue& value) {
     std::string operator()(std::uint32_t v) const { return fmt::format("u32 {}", v); }
     std::string operator()(float v) const { return fmt::format("f32 {}", v); }
     std::string operator()(bool v) const { return fmt::format("bool {}", v); }
-    std::string operator()(const std::string& v) const { return "string " + quoted(v); }
+    std::string operator()(const std::string& v) const { return "string " + quote(v); }
   };
   return std::visit(Describer{}, value);
 }
@@ -156,7 +156,7 @@ Result<std::vector<SourceFile>> check_source_files(const Gguf& gguf, const Check
                      [&](const PinnedFile& candidate) { return candidate.name == file.name; });
     if (pinned == entry.files.end()) {
       return fail(ErrorCode::refused, "{}: expected names of files of {}, found {}",
-                  kSourceFilesKey, entry.id, quoted(file.name));
+                  kSourceFilesKey, entry.id, quote(file.name));
     }
     const auto same_name = [&](const SourceFile& other) { return other.name == file.name; };
     if (std::any_of(listed.begin(), listed.end(), same_name)) {
@@ -171,7 +171,7 @@ Result<std::vector<SourceFile>> check_source_files(const Gguf& gguf, const Check
     if (!matches) {
       return fail(ErrorCode::refused, "{} of {}: expected {}, found {}", kSourceHashesKey,
                   file.name, pinned->sha256.empty() ? "64 hex digits" : pinned->sha256,
-                  quoted(file.sha256));
+                  quote(file.sha256));
     }
     listed.push_back(file);
   }

@@ -71,7 +71,7 @@ Result<std::string_view> read_name(Cursor& cursor, std::string_view what) {
   if (!std::all_of(name.begin(), name.end(), is_name_char)) {
     return fail(ErrorCode::refused,
                 "{}: expected a name of lower-case letters, digits, '.', '_' and '-', found {}",
-                what, quoted(name));
+                what, quote(name));
   }
   return name;
 }
@@ -178,7 +178,7 @@ Result<void> read_magic_and_version(Cursor& cursor) {
   KIPP_TRY_ASSIGN(magic, cursor.number<std::uint32_t>("magic"));
   if (magic != kGgufMagic) {
     std::string_view bytes(reinterpret_cast<const char*>(&magic), sizeof(magic));
-    return fail(ErrorCode::refused, "magic: expected \"GGUF\", found {}", quoted(bytes));
+    return fail(ErrorCode::refused, "magic: expected \"GGUF\", found {}", quote(bytes));
   }
   KIPP_TRY_ASSIGN(version, cursor.number<std::uint32_t>("version"));
   if (version == __builtin_bswap32(kGgufVersion)) {
@@ -263,14 +263,14 @@ Result<Gguf> read_gguf(std::span<const std::byte> file) {
 }
 
 std::string describe(const GgufValue& value) {
-  if (value.type == GgufType::string) return "string " + quoted(value.text);
+  if (value.type == GgufType::string) return "string " + quote(value.text);
   if (value.type == GgufType::array) {
     return fmt::format("array of {} {} values", value.count, to_string(value.element));
   }
   return fmt::format("{} {}", to_string(value.type), describe_scalar(value.type, value.bits));
 }
 
-std::string quoted(std::string_view text) {
+std::string quote(std::string_view text) {
   constexpr std::size_t kShown = 80;
   std::string out = "\"";
   for (const char c : text.substr(0, kShown)) {

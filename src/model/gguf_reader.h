@@ -58,6 +58,6 @@ Result<Gguf> read_gguf(std::span<const std::byte> file);
 // For messages: "u32 28", "string \"qwen2\"", "array of 3 strings".
 std::string describe(const GgufValue& value);
 // Quotes text from a file: what is not printable ASCII is escaped, what is long is cut.
-std::string quoted(std::string_view text);
+std::string quote(std::string_view text);
 
 }  // namespace kipp
