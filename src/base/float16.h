@@ -1,5 +1,5 @@
-// BF16 and FP16 as 16-bit patterns, converted to and from float without any hardware support, so that
-// every backend and tool agrees on the same bits. Rounding is to nearest, ties to even.
+// BF16 and FP16 as 16-bit patterns, converted to and from float without any hardware support, so
+// that every backend and tool agrees on the same bits. Rounding is to nearest, ties to even.
 #pragma once
 
 #include <bit>

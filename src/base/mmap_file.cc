@@ -34,8 +34,7 @@ Result<std::shared_ptr<const MmapFile>> MmapFile::open(const std::string& path) 
   if (data == MAP_FAILED) {
     return fail(ErrorCode::io, "{}: cannot map {} bytes: {}", path, size, std::strerror(error));
   }
-  return std::shared_ptr<const MmapFile>(
-      new MmapFile({static_cast<const std::byte*>(data), size}));
+  return std::shared_ptr<const MmapFile>(new MmapFile({static_cast<const std::byte*>(data), size}));
 }
 
 MmapFile::~MmapFile() {

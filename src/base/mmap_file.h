@@ -12,7 +12,8 @@ namespace kipp {
 
 class MmapFile {
  public:
-  // Refuses directories and empty files. The mapping stays valid when the file is renamed or unlinked.
+  // Refuses directories and empty files. The mapping stays valid when the file is renamed or
+  // unlinked.
   static Result<std::shared_ptr<const MmapFile>> open(const std::string& path);
 
   MmapFile(const MmapFile&) = delete;

@@ -1,4 +1,5 @@
-// Where kipp keeps what it made or downloaded: $KIPP_HOME, else $XDG_CACHE_HOME/kipp, else ~/.cache/kipp.
+// Where kipp keeps what it made or downloaded: $KIPP_HOME, else $XDG_CACHE_HOME/kipp, else
+// ~/.cache/kipp.
 #pragma once
 
 #include <filesystem>

@@ -68,8 +68,8 @@ void ProgressBar::draw(Clock::time_point now, bool last) {
     for (int i = 0; i < kBarCells; ++i) line += i < full ? "█" : "░";
     line += ' ';
   }
-  line += fmt::format("{:3.0f} % of {}, {}/s", share * 100, amount(total, unit_),
-                      amount(rate, unit_));
+  line +=
+      fmt::format("{:3.0f} % of {}, {}/s", share * 100, amount(total, unit_), amount(rate, unit_));
   if (last) {
     line += fmt::format(", {:.1f} s", seconds);
   } else if (rate > 0 && total > done) {

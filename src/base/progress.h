@@ -1,5 +1,5 @@
-// Progress of long work on standard error: one redrawn line with a bar on a terminal, a plain line every few
-// seconds elsewhere (logs, pipes). Work shorter than half a second prints nothing.
+// Progress of long work on standard error: one redrawn line with a bar on a terminal, a plain line
+// every few seconds elsewhere (logs, pipes). Work shorter than half a second prints nothing.
 #pragma once
 
 #include <chrono>

@@ -1,12 +1,13 @@
-// A counter-based generator: the value depends on (seed, counter) alone, so draw i of a request is the
-// same whatever else ran before it, on which thread, or after a restart.
+// A counter-based generator: the value depends on (seed, counter) alone, so draw i of a request is
+// the same whatever else ran before it, on which thread, or after a restart.
 #pragma once
 
 #include <cstdint>
 
 namespace kipp {
 
-// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64 bits that passes BigCrush.
+// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64 bits that passes
+// BigCrush.
 constexpr std::uint64_t mix64(std::uint64_t x) {
   x ^= x >> 30;
   x *= 0xbf58476d1ce4e5b9ull;

@@ -8,8 +8,8 @@ namespace kipp {
 inline constexpr int kKvHeads = 8;
 inline constexpr int kHeadDim = 128;
 inline constexpr int kKvWidth = kKvHeads * kHeadDim;
-inline constexpr int kVocabRows = 151936;   // rows of the embedding and of the logits
-inline constexpr int kNamedTokens = 151669; // ids from here on name no token and are never emitted
+inline constexpr int kVocabRows = 151936;    // rows of the embedding and of the logits
+inline constexpr int kNamedTokens = 151669;  // ids from here on name no token and are never emitted
 inline constexpr float kRmsEps = 1e-6f;
 
 struct ModelConfig {
