@@ -112,7 +112,7 @@ def test_pronouns(frame):
 PRONOUNS_OF_OTHERS = {"lighthouse_storm", "bridge_riddle", "deliver_parcel", "lost_baby", "night_forest", "fallen_star",
                       "music_heals", "kind_giant", "knight_dragon", "apprentice_spell", "snowman", "cloud", "treasure_map", "boaster",
                       "rocket_moon", "clock_tower", "little_boat", "little_train", "old_toy", "undersea_song",
-                      "gentle_pirate", "sick_grandmother"}
+                      "gentle_pirate", "sick_grandmother", "little_ghost", "royal_garden", "cat_home", "pencil"}
 
 
 def test_facts_and_chat():

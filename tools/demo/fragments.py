@@ -42,7 +42,6 @@ more:
 {His} {elder} often said, "There is nobody as {trait} as you."
 {He} had [bright eyes|a warm smile|a funny little laugh] and [a good heart|a head full of questions|a great many ideas].
 {He} was [the youngest of five|the oldest of three|the youngest of seven], and [there was always noise at home|it was never quiet at home|at supper everyone talked at once].
-Everybody [liked {him} for it|knew it], and {he} was [known for it far and wide|happy with {himself}].
 [In summer|On warm evenings] {he} [sat outside and listened to the crickets|watched the swallows|told {himself} stories], and [in winter {he} slept late|when it rained {he} counted the drops].
 homeline:
 {His} home was {home}.
@@ -167,6 +166,14 @@ thanks:
 """)
 
 fragments("""
+spirit:
+The stairs creaked.
+A cold little wind blew through the house.
+Somewhere a door moved.
+snowy:
+The trees wore white hats.
+The fields lay soft and still.
+The flakes came down without a sound.
 snight:
 The moon rose over the field.
 Mist lay on the ground, and it was very quiet.

@@ -272,4 +272,4 @@ Frame(
     where=("forest", "meadow", "farm", "village", "mountain"), ban="fly swim creature big", friend_ban="fly swim big", traits="proud merry playful restless dreamy eager", themes=("truth", "courage", "boasting"),
     picks={"monster": ["dragon", "giant bear", "sea snake", "troll", "mountain lion", "monster"],
            "where0 truth truth0": ["behind the old mill // the miller, fast asleep on his sacks and snoring // the miller, who was asleep and snoring", "in the barn // a fat old sow with nine piglets, and all ten of them were snoring // a sow with nine piglets",
-                            "behind the woodpile // the blacksmith's dog, who was chewing on an enormous bone // a dog with a bone", "in the dark shed // somebody's grandfather, who had fallen asleep in his chair with a newspaper over his face // a sleeping grandfather"]})
+                            "behind the woodpile // the blacksmith's dog, who was chewing on an enormous bone // a dog with a bone", "in the old shed // somebody's grandfather, who had fallen asleep in his chair with a newspaper over his face // a sleeping grandfather"]})

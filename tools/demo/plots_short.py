@@ -381,7 +381,7 @@ Frame(
     """,
     """
     Where was the kitten?=>It was high up in {tree}.
-    What did {h} do?=>{He} {did} and waited quietly.
+    What did {h} do?=>{He} {did}, and {he} waited quietly.
     How does it end?=>The kitten comes down by itself, because {h} is quiet and patient.
     """,
     where=("village", "town", "farm", "garden", "meadow"), hero="child", not_traits="clumsy restless", themes=("kittens", "patience", "helping"), weight=1.32,
@@ -424,7 +424,7 @@ Frame(
     "I will cook it," said {h}. {He} had never cooked anything before[, except mud|]. {He} took the big pot and put in water and {soupthings}. [What came next?|Then {he} stopped.] {He} could not remember. {He} put in [a whole cup of salt|seven spoons of pepper], to be on the safe side, and tasted it. [Brrr!|Ugh!] 
     ? {@sad}
     --
-    {@dontgiveup} {He} shut {his} eyes and tried to remember how it smelled when {his} {grand} cooked. [It smelled of {herb}.|There was {herb}, for certain.] And what did {ghe} do? {Ghe} [hummed|sang] all the time, and {ghe} never, never hurried.
+    {@dontgiveup} {He} shut {his} eyes and tried to remember how it smelled when {his} {grand} cooked. [It smelled of {herb}.|There was {herb}, for certain.] And what did {ghe} do? {Ghe} hummed all the time, and {ghe} never, never hurried.
     So {h} began again. {He} put in {soupthings}, some {herb} and one small pinch of salt, and {he} stirred slowly, and {he} hummed. [A good smell filled the kitchen.|Little by little, it began to smell just right.]
     ~~
     {His} {grand} tasted the soup. {Ghe} [shut {ghis} eyes|put down the spoon]. "[It is not like mine|That is not my soup]," {ghe} said. {h}'s face fell. "It is better," said {his} {grand}. "[What is in it?|How did you do that?]" "[I put the humming in|Only what you always put in, and a song]," said {h}.

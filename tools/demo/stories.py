@@ -23,6 +23,7 @@ from tools.demo import plots_wonder  # noqa: E402,F401
 from tools.demo import plots_play  # noqa: E402,F401
 from tools.demo import plots_more  # noqa: E402,F401
 from tools.demo import plots_short  # noqa: E402,F401
+from tools.demo import plots_extra  # noqa: E402,F401
 from tools.demo import plots_tiny  # noqa: E402,F401
 from tools.demo import chat  # noqa: E402
 
