@@ -29,7 +29,7 @@ def problems(text):
         (r"\b[Aa] (?=[aeiouAEIOU])(?!one|once|uni|use|Eu|eu|una)", "a before a vowel"),
         (r"\b[Aa]n (?=[^aeiouAEIOUh])", "an before a consonant"),
         (r" [,.!?;]", "space before a mark"),
-        (r"[,;][.!?,;]|[!?][.,]|(?<!\.)\.,", "doubled mark"),
+        (r"[,;][.!?,;]|[!?][.,]|[!?]{2}|(?<!\.)\.,", "doubled mark"),
         (r"(?<!\.)\.\.(?!\.)", "doubled stop"),
         (r'[a-z] [.!?]', "loose mark"),
         (r"\b(\w+) \1\b(?<!\bhad had)(?<!\bthat that)", "doubled word"),

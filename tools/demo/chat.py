@@ -68,7 +68,7 @@ def common_facts(world, text):
     elif home in text:
         facts.append((f"Where did {name} live?", f"{name} lived in {home}."))
     if f"favourite food was {world['food']}" in text or f"loved {world['food']}" in text or f"he liked {world['food']}" in text:
-        facts.append((f"What did {name} like to eat?", f"{world['He']} liked {world['food']}."))
+        facts.append((f"What did {name} like best?", f"{world['He']} liked {world['food']}."))
     if not world.child and f"{world['f']} the {world['fkind']}" in text:
         facts.append((f"Who was {world['f']}?", f"{world['f']} was a {world['fkind']}."))
     if re.search(rf"\b{world['trait']}\b", text[:260]):

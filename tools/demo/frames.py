@@ -144,7 +144,7 @@ def compiled(text):
 def polish(text):
     """Raises sentence starts and mends articles."""
     text = _SENTENCE.sub(lambda m: m.group(1) + m.group(2) + m.group(3).upper(), text)
-    text = text.replace('?,"', '?"').replace('!,"', '!"').replace('!".', '!"').replace('?".', '?"').replace('.".', '."')
+    text = text.replace('?,"', '?"').replace('!,"', '!"').replace('!".', '!"').replace('?".', '?"').replace('.".', '."').replace('??', '?')
     return _ARTICLE.sub(lambda m: m.group(1) + "n ", text)
 
 

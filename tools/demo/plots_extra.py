@@ -90,7 +90,7 @@ Frame(
 
 Frame(
     "penguin_cold",
-    ["a penguin who was always cold", "a {kind} with cold feet", "{h} and the long scarf", "a warm scarf"],
+    ["a {kind} who was always cold", "a {kind} with cold feet", "{h} and the long scarf", "a warm scarf"],
     ["{h} and the Scarf", "The Longest Scarf"],
     """
     {@open}

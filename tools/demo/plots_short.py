@@ -35,7 +35,7 @@ Frame(
     """
     {@open}
     ? {@about}
-    One {morning} morning, after {he} had eaten {food} much too fast, {h} got the hiccups. Hic! [{His} hat jumped.|{His} whole body jumped.] Hic! 
+    One {morning} morning, after {he} had swallowed {food} much too fast, {h} got the hiccups. Hic! [{His} hat jumped.|{His} whole body jumped.] Hic! 
     "[Stand on your head|Hold your breath]," said {ff}. {h} did so. Hic! It did not help. ["Drink some water backwards," said {oo}. {h} did that as well. Hic! Now {he} was also wet.|"Hop around in a circle," said {oo}. {h} did that as well. Hic! Now {he} was also dizzy.]
     --
     [{h} went to {wise}.|So {he} went to see {wise}.] "[Hiccups?|I see]," said {wisethe}. "[They must be frightened away|You need a good fright]." And all of them tried to frighten {him}. {f} jumped out from behind {near}. Boo! {o} [made a terrible face|came in a bed sheet]. Whoo! But {h} only laughed. Hic!
@@ -47,7 +47,7 @@ Frame(
     """,
     """
     What was the matter with {h}?=>{He} had the hiccups.
-    Why did {h} get the hiccups?=>{He} had eaten too fast.
+    Why did {h} get the hiccups?=>{He} had swallowed {his} food too fast.
     How does it end?=>{h} forgets about the hiccups, and they go away.
     """,
     where=TEMPERATE, ban="swim fly creature", friend_ban="swim fly", themes=("funny things",), weight=1.44,

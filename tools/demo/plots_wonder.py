@@ -395,7 +395,7 @@ Frame(
     {@open}
     ? {@about}
     One winter morning the whole world was white. {h} and {ff} rolled [a big ball, a middle ball and a small ball|three big balls of snow], and soon they had built a snowman. {h} gave him {eyes}, and {f} gave him {nose}.
-    "Thank you," said the snowman. ["You can talk!" cried {h}.|"Can snowmen talk?" asked {f}.] "[Of course I can|Only to those who made me]," said the snowman. "[My name is {sname}|You may call me {sname}]."
+    "Thank you," said the snowman. ["You can talk!" cried {h}.|"Can snowmen talk?" asked {f}.] "[Of course|Only to those who made them]," said the snowman. "[My name is {sname}|You may call me {sname}]."
     --
     All winter long they [played with {sname}|visited {sname} every day]. {sname} knew [why no two snowflakes are alike|the songs of the north wind], and they told him about [spring, about green leaves and yellow flowers and warm rain|the other parts of the year]. "[I would love to see a flower|How I would like to see the spring]," said {sname}. "[Just once|Just one flower]."
     {h} and {f} looked at each other. [They knew that snowmen do not last until spring.|Neither of them wanted to tell him.]
