@@ -292,8 +292,8 @@ Frame(
     ~~
     In the evening the picture was hung on the wall. In the box, {name} told the others about it. "[And what have you seen?|What did you do today?]" he asked. The long pencils were silent. [They had only seen the lid of the box from the inside.|"It was dark," said one of them at last.]
     --
-    "[Does it hurt to get shorter?|What is it like?]" asked a long {plain2} pencil, very quietly. "[It tickles|It feels like telling a story]," said {name}. "[And you are not gone|Nothing is lost]. Look at the wall. [That is where I am now.|The rest of me is up there.]" 
-    [The next morning all the pencils pushed to the front.|And when the box was opened the next morning, the long {plain2} pencil called, "Me! Take me!"]
+    "[Does it hurt to get shorter?|What is it like?]" asked a long new pencil, very quietly. "[It tickles|It feels like telling a story]," said {name}. "[And you are not gone|Nothing is lost]. Look at the wall. [That is where I am now.|The rest of me is up there.]" 
+    [The next morning all the pencils pushed to the front.|And when the box was opened the next morning, the long new pencil called, "Me! Take me!"]
     """,
     """
     What was the pencil's name?=>The pencil's name was {name}.
@@ -303,8 +303,7 @@ Frame(
     """,
     where=("town",), hero="child", themes=("drawing", "giving"), weight=0.9,
     picks={"name": ["Stubby", "Scribble", "Mr. Lead", "Thumb", "Dash", "Smudge"], "child child2": ["a little girl // the girl", "a little boy // the boy"],
-           "draw1": ["a ship with seven sails", "a castle on a cloud", "a mountain with a hat of snow"], "draw2": ["a giraffe in striped socks", "an elephant on a bicycle", "a whale with an umbrella"], "draw3": ["a house with smoke coming out of the chimney", "a sun with a smile", "a door through which one could go anywhere"],
-           "plain2": ["green", "blue", "red", "yellow"]},
+           "draw1": ["a ship with seven sails", "a castle on a cloud", "a mountain with a hat of snow"], "draw2": ["a giraffe in striped socks", "an elephant on a bicycle", "a whale with an umbrella"], "draw3": ["a house with smoke coming out of the chimney", "a sun with a smile", "a door through which one could go anywhere"]},
     prepare=lambda w: as_hero(w, "pencil", "he", "in a box of pencils"))
 
 Frame(

@@ -195,7 +195,7 @@ Frame(
 
 Frame(
     "afraid_dark",
-    ["a {kind} who was afraid of the dark", "being afraid of the dark", "{h} and the dark", "the night and a little {kind}"],
+    ["a {kind} who was afraid of the dark", "being afraid of the dark", "{h} and the dark", "the night and a {kind}"],
     ["{h} and the Dark", "The Friendly Dark", "{h} Is Not Afraid"],
     """
     {@open}
@@ -239,7 +239,7 @@ Frame(
 
 Frame(
     "afraid_water",
-    ["a {kind} who was afraid of water", "learning to swim", "{h} learns to swim", "a {trait} {kind} who could not swim"],
+    ["a {kind} who was afraid of water", "learning to swim", "{h} who learned to swim", "a {trait} {kind} who could not swim"],
     ["{h} Learns to Swim", "One Toe First", "{h} and the Water"],
     """
     {@open}
@@ -256,7 +256,7 @@ Frame(
     On the fifth day, {o} came running. "Help! {f}'s {toy} is floating away!" It was [already far from the bank|caught on a branch in the water|turning slowly round and round, just out of reach], and {f} [had a bandage on {fhis} leg|was ill with a cold|had hurt {fhis} foot] and could not swim.
     {@breath} [One toe, two toes, knees, tummy.|"One small thing," {he} told {himself}, "and then one more."] {He} let go of the bank, and {he} kicked, [just as {he} had kicked with the log|just as {he} had practised]. [Splash, splash, splash!|One stroke, two strokes, three strokes.] The water held {him} up! {He} [caught the {toy}|pushed the {toy} in front of {him}] and came back to the bank, [dripping|wet from head to foot|out of breath] and proud.
     ? {@happy}
-    "[You can swim!|Since when can you swim?]" cried {f}. "Since one toe ago," said {h}.
+    "You can swim! [Since when?|Since when can you swim?]" cried {f}. "Since one toe ago," said {h}.
     / Everybody cheered. "[Who taught you to swim?|When did you learn that?]" asked {f}. "A little every day," said {h}.
     --
     After that, on hot days, {h} was always [the first one in the water|the last one to come out]. And when [a very small one|someone new] sat on the bank and [pretended to have a cold|looked at the water with big eyes], {h} sat down beside them and said, "Shall we start with one toe?"

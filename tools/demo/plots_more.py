@@ -34,7 +34,7 @@ Frame(
 
 Frame(
     "first_day_school",
-    ["the first day of school", "{h} goes to school", "a {kind} who was afraid of school", "school"],
+    ["the first day of school", "{h} and the first day of school", "a {kind} who was afraid of school", "school"],
     ["{h} Goes to School", "The First Day", "A Button in the Pocket"],
     """
     {@open}
@@ -66,7 +66,7 @@ HOOFED_OR_WINGED = set("lamb piglet calf pony donkey goat fawn hen robin sparrow
 
 Frame(
     "rocket_moon",
-    ["a trip to the moon", "{h} flies to the moon", "a rocket", "space", "a {kind} who built a rocket", "a {kind} on the moon"],
+    ["a trip to the moon", "{h} and the trip to the moon", "a rocket", "space", "a {kind} who built a rocket", "a {kind} on the moon"],
     ["{h} Flies to the Moon", "The Little Rocket", "A Visit to the Moon"],
     """
     {@open}
@@ -125,7 +125,7 @@ Frame(
 
 Frame(
     "garden_thief",
-    ["a thief in the garden", "{h} and the garden thief", "who ate the {veg}", "a hungry stranger", "a {kind} and a hungry stranger"],
+    ["a thief in the garden", "{h} and the garden thief", "somebody who ate the {veg}", "a hungry stranger", "a {kind} and a hungry stranger"],
     ["Who Ate the {Veg}?", "The Garden Thief", "{h} Sets a Trap"],
     """
     {@open}

@@ -56,7 +56,7 @@ Frame(
 
 Frame(
     "quarrel",
-    ["a quarrel", "two friends who quarrelled", "{h} and {f} quarrel", "making up", "saying sorry"],
+    ["a quarrel", "two friends who quarrelled", "a quarrel between {h} and {f}", "making up", "saying sorry"],
     ["The Quarrel", "{h} and {f}", "Who Was First?"],
     """
     {@open}
@@ -121,7 +121,7 @@ Frame(
 
 Frame(
     "first_whistle",
-    ["a {kind} who wanted to learn to {skill}", "learning something new", "{h} learns to {skill}", "not giving up"],
+    ["a {kind} who wanted to learn to {skill}", "learning something new", "{h} who wanted to {skill}", "not giving up"],
     ["{h} Learns to {Skill}", "Not Yet"],
     """
     {@open}

@@ -59,7 +59,7 @@ Frame(
 
 Frame(
     "tiny_good_night",
-    ["going to bed", "saying good night", "{h} says good night", "a {kind} who did not want to go to bed"],
+    ["going to bed", "saying good night", "{h} and the long good night", "a {kind} who did not want to go to bed"],
     ["Good Night, {h}", "One More Good Night"],
     """
     {@open}
@@ -79,7 +79,7 @@ Frame(
 
 Frame(
     "tiny_mirror",
-    ["a {kind} in the water", "{h} looks into the water", "a smile", "a {kind} who met {himself}"],
+    ["a {kind} in the water", "{h} and the face in the water", "a smile", "a {kind} who met {himself}"],
     ["The {Kind} in the Water", "{h} and the Face in the Water"],
     """
     {@open}

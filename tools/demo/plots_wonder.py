@@ -118,7 +118,7 @@ Frame(
                           "jumped off a haystack with an umbrella // The umbrella turned inside out, and {he} fell into the hay.", "tied goose feathers to {his} back and ran down a hill // {He} ran so fast that {he} could not stop, and {he} ended up in a puddle."],
            "try2 fail2": ["asked ten bees to carry {him} // The bees tried hard, but they only lifted {his} hat.", "sat on a branch, pulled it down and let go // {He} flew for one second, straight into a bush.",
                           "held on to a bunch of dandelion clocks // The dandelions flew very well, but they left {him} behind.", "sat on a swing and let go at the highest point // Plop! {He} sat in the mud."],
-           "high2": ["a fence", "the hill", "an old wall", "a big stone"], "the_bird bird": ["a buzzard // buzzard", "a stork // stork", "an old crane // crane", "a kite with a forked tail // kite", "an eagle // eagle"],
+           "high2": ["a fence", "the hill", "an old wall", "a big stone"], "the_bird bird": ["a buzzard // buzzard", "a stork // stork", "an old crane // crane", "a hawk // hawk", "an eagle // eagle"],
            "build": ["took an old bed sheet and four sticks, and made a wide, light wing", "built a great kite of paper and reeds, big enough to hang on", "sewed a wing from an old sail and tied it to a frame of thin wood", "tied two broad wings of cloth to a frame of willow"]},
     prepare=lambda w: w.__setitem__("kinds", ("boys" if w["he"] == "he" else "girls") if w.child else plural(w["kind"])))
 
