@@ -9,6 +9,7 @@ Everything is a function of the random.Random that is passed in.
 import argparse
 import pathlib
 import random
+import re
 import sys
 from dataclasses import dataclass, field
 
@@ -62,9 +63,24 @@ def make_story(rng, length=None, frame=None):
     frame = frame or _frame(rng)
     world = make_world(rng, frame)
     text = render(world, frame, length)
-    topic = polish_topic(world.text(world.choice(frame.topics)))
+    topic = polish_topic(world.text(world.choice(frame.topics)) if rng.random() > 0.25 else _plain_topic(world, text))
     title = chat.title_case(polish_topic(world.text(world.choice(frame.titles))))
     return Story(topic, title, text, frame.name, world["h"], chat.story_facts(world, frame, text), world)
+
+
+def _plain_topic(world, text):
+    """A topic that only names the hero: what most people ask for first."""
+    kind, name = world["kind"], world["h"]
+    options = [f"a {kind}", f"a {kind} named {name}", f"a {kind} called {name}"]
+    if not world.child:
+        options += [f"a {kind}", f"a little {kind}" if world["little"] == "little" else f"a {kind}", f"{name} the {kind}"]
+        if f"{world['f']} the {world['fkind']}" in text:
+            options += [f"a {kind} and a {world['fkind']}", f"{name} the {kind} and {world['f']} the {world['fkind']}"]
+    elif re.search(rf"\b{world['f']}\b", text):
+        options += [f"{name} and {world['f']}", f"two friends named {name} and {world['f']}"]
+    if re.search(rf"\b{world['trait']}\b", text[:260]):
+        options += [f"a {world['trait']} {kind}", f"a {world['trait']} {kind} named {name}"]
+    return world.choice(options)
 
 
 def polish_topic(topic):
