@@ -1,10 +1,10 @@
 """Writes golden logits: what Hugging Face transformers computes from the weights of kipp artifacts.
 
-    python tools/golden.py build/kipp-demo.gguf tiny-tied.gguf tiny-untied.gguf --out tests/data/golden
+    python tools/golden.py tiny-tied.gguf tiny-untied.gguf --out tests/data/golden
 
 For each artifact the Qwen3ForCausalLM of transformers gets the artifact's weights (dequantized to float32) and
 evaluates fixed token ids with eager attention in float32, no TF32. The full logits of each prompt's last position
-go to NAME.npz, everything needed to repeat the run to NAME.json: versions, the command, the artifact's SHA-256,
+go to NAME-N.npy, everything needed to repeat the run to NAME.json: versions, the command, the artifact's SHA-256,
 the ids. `./dev gate` compares the engine with them. Needs torch, transformers and numpy, not gguf.
 """
 
@@ -21,14 +21,7 @@ import torch
 import transformers
 
 from gguf_weights import GgufWeights
-
-# Token ids, not text, so that a golden does not depend on a tokenizer.
-PROMPTS = {
-    # "Once upon a time, there was a little fox who lived by the river."
-    "story": [12522, 5193, 264, 882, 11, 1052, 572, 264, 2632, 38835, 879, 12163, 553, 279, 14796, 13],
-    # "<|im_start|>user\nTell me a story about a brave mouse.<|im_end|>\n<|im_start|>assistant\n"
-    "chat": [151644, 872, 198, 40451, 752, 264, 3364, 911, 264, 33200, 8644, 13, 151645, 198, 151644, 77091, 198],
-}
+from prompts import CHAT, STORY
 
 # transformers' names of the tensors of one layer.
 LAYER = {
@@ -94,42 +87,41 @@ def model_of(weights: GgufWeights, device: str) -> transformers.Qwen3ForCausalLM
 def write_golden(path: str, out: str, device: str) -> None:
     weights = GgufWeights(path)
     model = model_of(weights, device)
-    logits = {}
-    with torch.no_grad():
-        for name, ids in PROMPTS.items():
+    checkpoint, scheme = weights.metadata["general.name"], weights.metadata["kipp.quant.scheme"]
+    cases = []
+    for number, ids in enumerate([STORY, CHAT]):
+        with torch.no_grad():
             output = model(input_ids=torch.tensor([ids], device=device), use_cache=False)
-            logits[name] = output.logits[0, -1].float().cpu().numpy()
-    name = f"{weights.metadata['general.name']}-{weights.metadata['kipp.quant.scheme']}"
-    np.savez_compressed(os.path.join(out, f"{name}.npz"), **logits)
+        logits = output.logits[0, -1].float().cpu().numpy()
+        file = f"{checkpoint}-{scheme}-{number}.npy"
+        np.save(os.path.join(out, file), logits)
+        cases.append({"ids": ids, "file": file, "arg_max": int(logits.argmax())})
     manifest = {
-        "artifact": {
-            "repository": weights.metadata["kipp.source.repository"],
-            "revision": weights.metadata["kipp.source.revision"],
-            "scheme": weights.metadata["kipp.quant.scheme"],
-            "sha256": weights.sha256(),
-        },
-        "made_by": {
-            "command": "python tools/golden.py " + " ".join(os.path.basename(a) for a in sys.argv[1:]),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "numpy": np.__version__,
-            "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
-        },
-        "logits": f"{name}.npz",
-        "prompts": PROMPTS,
-        "argmax": {key: int(values.argmax()) for key, values in logits.items()},
+        "checkpoint": checkpoint,
+        "revision": weights.metadata["kipp.source.revision"],
+        "scheme": scheme,
+        "artifact_sha256": weights.sha256(),
+        "command": "python tools/golden.py " + " ".join(os.path.basename(a) for a in sys.argv[1:]),
+        "attention": "eager",
+        "dtype": "float32",
+        "tf32": False,
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "cases": cases,
     }
-    with open(os.path.join(out, f"{name}.json"), "w", encoding="utf-8") as file:
+    with open(os.path.join(out, f"{checkpoint}-{scheme}.json"), "w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=1)
         file.write("\n")
-    print(f"{name}: " + ", ".join(f"{key} -> {manifest['argmax'][key]}" for key in logits))
+    print(f"{checkpoint} {scheme}: best next tokens {[case['arg_max'] for case in cases]}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("artifacts", nargs="+", help="kipp artifacts (.gguf)")
-    parser.add_argument("--out", required=True, help="folder for NAME.npz and NAME.json")
+    parser.add_argument("--out", required=True, help="folder for NAME-N.npy and NAME.json")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False

@@ -30,20 +30,20 @@ PER_LAYER = [
 
 
 class Twin:
-    """One artifact, opened once: the gguf package takes seconds to walk the vocabulary."""
+    """One artifact and what both sides compute from it, each once."""
 
     def __init__(self, path):
         self.path = path
         self.oracle = Oracle(path)
+        self.found = functools.cache(self.compute)
+        self.expected = functools.cache(self.compute_expected)
 
-    @functools.cache
-    def found(self, kv_store):
+    def compute(self, kv_store):
         """The engine's named values, from a step over a scrambled block table."""
         step = [item(TOKENS, blocks=scrambled_blocks(len(TOKENS), KV_BLOCKS))]
         return run_steps(self.path, [step], kv_blocks=KV_BLOCKS, kv_store=kv_store, taps=True)[0]
 
-    @functools.cache
-    def expected(self, kv_store):
+    def compute_expected(self, kv_store):
         """The oracle's."""
         named = {}
         logits = self.oracle.forward(
