@@ -71,8 +71,8 @@ struct Generation {
 };
 
 // Fails on values out of range and on a prompt that does not fit the session, which then is as it
-// was. Interruption is not a failure. Afterwards the session holds the prompt and every drawn token
-// but the last.
+// was. Interruption is not a failure. Afterwards the session holds the prompt and the first
+// decode_steps drawn tokens.
 Result<Generation> generate(const Model& model, Session& session, std::span<const Token> prompt,
                             const GenerateParams& params, const GenerateHooks& hooks);
 
