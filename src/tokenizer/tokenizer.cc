@@ -9,9 +9,11 @@ namespace {
 
 constexpr Token kEndOfTokens = kFirstAddedToken + kAddedTokens;
 
-// The added token that `text` begins with, or none. None is a prefix of another, so there is no
-// longest to choose.
+// The added token that `text` begins with, or none; text begins with "<", as all added tokens do.
+// None begins another, so there is no longest to choose.
 const AddedToken* added_token_at(std::string_view text) {
+  constexpr std::string_view kSecond = "|/t";  // their second characters: few other "<" have one
+  if (text.size() < 2 || kSecond.find(text[1]) == std::string_view::npos) return nullptr;
   for (const AddedToken& added : added_tokens()) {
     if (text.starts_with(added.text)) return &added;
   }

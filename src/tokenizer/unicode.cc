@@ -8,6 +8,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace kipp {
 namespace {
@@ -126,33 +127,44 @@ bool has_decomposition(char32_t c) {
 class Normalizer {
  public:
   void append(std::string_view segment, std::string& out) {
-    chars_.clear();
-    for (std::size_t at = 0; at < segment.size();) {
-      const Utf8Char c = decode_utf8(segment, at);
-      if (c.code_point == kInvalidByte) {
-        chars_ += kFirstRawByte + static_cast<unsigned char>(segment[at]);
-      } else {
-        append_decomposed(c.code_point, chars_);
-      }
-      at += c.size;
-    }
+    decompose(segment);
     order();
     compose();
-    for (const char32_t c : chars_) {
-      if (c >= kFirstRawByte) {
-        out += static_cast<char>(c - kFirstRawByte);
+    for (const Char& c : chars_) {
+      if (c.value >= kFirstRawByte) {
+        out += static_cast<char>(c.value - kFirstRawByte);
       } else {
-        append_utf8(out, c);
+        append_utf8(out, c.value);
       }
     }
   }
 
  private:
+  struct Char {
+    char32_t value;
+    int combining_class;
+  };
+
+  void decompose(std::string_view segment) {
+    chars_.clear();
+    for (std::size_t at = 0; at < segment.size();) {
+      const Utf8Char c = decode_utf8(segment, at);
+      if (c.code_point == kInvalidByte) {
+        chars_.push_back({kFirstRawByte + static_cast<unsigned char>(segment[at]), 0});
+      } else {
+        parts_.clear();
+        append_decomposed(c.code_point, parts_);
+        for (const char32_t part : parts_) chars_.push_back({part, combining_class(part)});
+      }
+      at += c.size;
+    }
+  }
+
   void order() {
-    const auto by_class = [](char32_t a, char32_t b) {
-      return combining_class(a) < combining_class(b);
+    const auto by_class = [](const Char& a, const Char& b) {
+      return a.combining_class < b.combining_class;
     };
-    const auto is_mark = [](char32_t c) { return combining_class(c) != 0; };
+    const auto is_mark = [](const Char& c) { return c.combining_class != 0; };
     for (auto first = chars_.begin(); first != chars_.end();) {
       first = std::find_if(first, chars_.end(), is_mark);
       const auto last = std::find_if_not(first, chars_.end(), is_mark);
@@ -165,26 +177,26 @@ class Normalizer {
     std::size_t written = 0;
     std::size_t starter = chars_.size();  // none yet
     int last_class = -1;  // of what stands between the starter and here; -1: nothing
-    for (const char32_t c : chars_) {
-      const int cc = combining_class(c);
-      if (starter < chars_.size() && last_class < cc) {
-        if (const char32_t both = composite(chars_[starter], c); both != 0) {
-          chars_[starter] = both;
+    for (const Char c : chars_) {
+      if (starter < chars_.size() && last_class < c.combining_class) {
+        if (const char32_t both = composite(chars_[starter].value, c.value); both != 0) {
+          chars_[starter].value = both;
           continue;
         }
       }
-      if (cc == 0) {
+      if (c.combining_class == 0) {
         starter = written;
         last_class = -1;
       } else {
-        last_class = cc;
+        last_class = c.combining_class;
       }
       chars_[written++] = c;
     }
     chars_.resize(written);
   }
 
-  std::u32string chars_;
+  std::u32string parts_;  // of one character
+  std::vector<Char> chars_;
 };
 
 // Whether the next eight bytes are there and all ASCII.
