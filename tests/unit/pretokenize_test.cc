@@ -25,7 +25,7 @@ TEST(Pieces, NothingHasNone) { EXPECT_THAT(pieces(""), ElementsAre()); }
 TEST(Pieces, Contractions) {
   EXPECT_THAT(pieces("it's"), ElementsAre("it", "'s"));
   EXPECT_THAT(pieces("WE'RE"), ElementsAre("WE", "'RE"));
-  EXPECT_THAT(pieces("it'\u017F"), ElementsAre("it", "'\u017F"));
+  EXPECT_THAT(pieces("it'\u017Fat"), ElementsAre("it", "'\u017F", "at"));  // the long s is an s
   EXPECT_THAT(pieces("'sat"), ElementsAre("'s", "at"));
   EXPECT_THAT(pieces("'rx"), ElementsAre("'rx"));
   EXPECT_THAT(pieces("'r"), ElementsAre("'r"));

@@ -103,6 +103,7 @@ TEST(Nfc, Composes) {
   EXPECT_EQ(nfc("\u00E9\u0323"), "\u1EB9\u0301");  // the mark reaches into the composite before it
   EXPECT_EQ(nfc("\u0CC6\u0CC2\u0CD5"), "\u0CCB");  // starters that compose with each other
   EXPECT_EQ(nfc("\U000110A5\U000110BA"), "\U000110AB");
+  EXPECT_EQ(nfc("a\u0305\u0301"), "a\u0305\u0301");  // blocked by a mark of the same class
   EXPECT_EQ(nfc("\u0301a"), "\u0301a");
   EXPECT_EQ(nfc("\uFB01\u2460"), "\uFB01\u2460");  // compatibility forms stay
 }
