@@ -19,7 +19,7 @@ struct Range {
 };
 
 // The three tables below are printed by tools/unicode_differences.py (tokenizers 0.23.3,
-// utf8proc 2.8) and checked for all code points by tests/python/test_tokenizer_equality.py.
+// utf8proc 2.8); tests/python/test_tokenizer_equality.py notices when they no longer hold.
 
 // `tokenizers` splits by Oniguruma's Unicode 16, utf8proc 2.8 knows Unicode 15: the letters and
 // numbers in between.

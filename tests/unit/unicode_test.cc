@@ -1,4 +1,4 @@
-// UTF-8, character classes and NFC. That every code point is as in Hugging Face `tokenizers` is
+// UTF-8, character classes and NFC. That characters are as in Hugging Face `tokenizers` is
 // checked by tests/python/test_tokenizer_equality.py.
 #include "tokenizer/unicode.h"
 
