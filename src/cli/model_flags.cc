@@ -1,0 +1,104 @@
+#include "cli/model_flags.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include "base/paths.h"
+#include "cli/demo_model.h"
+#include "cli/flag_values.h"
+
+namespace kipp {
+namespace {
+
+// A path is what exists or looks like one; anything else is an id, so that a mistyped id gets the
+// list of ids.
+bool looks_like_path(const std::string& model) {
+  std::error_code ignored;
+  return model.find('/') != std::string::npos || model.ends_with(".gguf") ||
+         std::filesystem::exists(model, ignored);
+}
+
+Result<std::string> model_file(const ModelFlags& flags) {
+  if (flags.model.empty()) return demo_model_path();
+  if (looks_like_path(flags.model)) return flags.model;
+  KIPP_TRY_ASSIGN(checkpoint, find_checkpoint(flags.model));
+  if (checkpoint->kind == CheckpointKind::demo) return demo_model_path();
+  const std::string scheme = flags.scheme.value_or("bf16");
+  KIPP_TRY(parse_scheme(scheme));
+  KIPP_TRY_ASSIGN(path, model_path(checkpoint->id, scheme));
+  if (!std::filesystem::exists(path)) {
+    return fail(ErrorCode::io,
+                "{0}: expected its model file at {1}, found none; `kipp pull {0}` downloads it and "
+                "`kipp convert {0} --scheme {2}` makes the file",
+                checkpoint->id, path.string(), scheme);
+  }
+  return path.string();
+}
+
+Result<int> session_context(const ModelFlags& flags, const Checkpoint& checkpoint, int wanted) {
+  const int most = checkpoint.config.context_length;
+  if (!flags.context) return std::min(wanted, most);
+  KIPP_TRY_ASSIGN(context, parse_int("--context", *flags.context));
+  if (context < 1 || context > most) {
+    return fail(ErrorCode::invalid, "--context: expected 1 to {} positions, found {}", most,
+                context);
+  }
+  return context;
+}
+
+}  // namespace
+
+void add_model_flags(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option("--model", flags.model,
+                  "A model file, or the id of a converted checkpoint. Default: the demo "
+                  "checkpoint that ships with kipp.")
+      ->type_name("FILE|ID");
+  command.add_option("--scheme", flags.scheme, "Of an id: bf16 (default) or a quantized scheme.");
+  command.add_option("--backend", flags.backend, "What computes.")->capture_default_str();
+  command.add_option("--context", flags.context, "Positions to keep memory for.")
+      ->type_name("NUMBER");
+  command.add_flag("--allow-synthetic", flags.allow_synthetic,
+                   "Accept files with random weights, made by `kipp synthesize`.");
+}
+
+Result<OpenedModel> open_model(const ModelFlags& flags, int wanted) {
+  // Before anything is unpacked or read.
+  if (flags.context) KIPP_TRY(parse_int("--context", *flags.context));
+  if (flags.scheme) KIPP_TRY(parse_scheme(*flags.scheme));
+  const auto start = std::chrono::steady_clock::now();
+  KIPP_TRY_ASSIGN(path, model_file(flags));
+  // The header alone, to know how much memory to ask for.
+  int context = 0;
+  {
+    KIPP_TRY_ASSIGN(artifact, Artifact::open(path, {.allow_synthetic = flags.allow_synthetic}));
+    if (flags.scheme && *flags.scheme != to_string(artifact.scheme())) {
+      return fail(ErrorCode::invalid, "--scheme: expected {}, found {} in {}", *flags.scheme,
+                  to_string(artifact.scheme()), path);
+    }
+    KIPP_TRY_ASSIGN(positions, session_context(flags, artifact.checkpoint(), wanted));
+    context = positions;
+  }
+  KIPP_TRY_ASSIGN(model, Model::open(path, {.backend = flags.backend,
+                                            .allow_synthetic = flags.allow_synthetic,
+                                            .kv_blocks = blocks_for(context),
+                                            .kv_store = KvStore::bf16}));
+  KIPP_TRY_ASSIGN(session, Session::create(model, context));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  return OpenedModel{std::move(model), std::move(session), took.count()};
+}
+
+std::string describe(const OpenedModel& opened) {
+  const Checkpoint& checkpoint = opened.model->checkpoint();
+  const Artifact& artifact = opened.model->artifact();
+  return fmt::format(
+      "model: {} ({}, {}), {} at {}, {}, {} bytes; backend {}, context {} of {}; opened in {:.2f} "
+      "s",
+      checkpoint.id, to_string(checkpoint.kind), to_string(checkpoint.variant),
+      checkpoint.repository, artifact.source_revision(), to_string(artifact.scheme()),
+      artifact.file_bytes(), opened.model->backend().info().name, opened.session.capacity(),
+      checkpoint.config.context_length, opened.seconds);
+}
+
+}  // namespace kipp

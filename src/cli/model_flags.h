@@ -1,0 +1,37 @@
+// Which model, on which backend: the flags `run` and `chat` share, and opening what they name.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/types.h"
+#include "engine/session.h"
+
+namespace kipp {
+
+struct ModelFlags {
+  std::string model;                  // a file or an id; empty: the demo checkpoint
+  std::optional<std::string> scheme;  // of an id: which of its files; of a file: what it must be
+  std::string backend = "reference";
+  std::optional<std::string> context;  // positions
+  bool allow_synthetic = false;
+};
+
+void add_model_flags(CLI::App& command, ModelFlags& flags);
+
+struct OpenedModel {
+  std::shared_ptr<Model> model;
+  Session session;
+  double seconds = 0;  // what opening took
+};
+
+// `wanted`: positions of the session where --context says nothing; less where the checkpoint's
+// context is less.
+Result<OpenedModel> open_model(const ModelFlags& flags, int wanted);
+
+// For --verbose: one line on what was opened.
+std::string describe(const OpenedModel& opened);
+
+}  // namespace kipp
