@@ -29,6 +29,8 @@ int main(int argc, char** argv) {
   kipp::add_quantize_command(app, exit_code);
   kipp::add_synthesize_command(app, exit_code);
   kipp::add_inspect_command(app, exit_code);
+  kipp::add_run_command(app, exit_code);
+  kipp::add_chat_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
