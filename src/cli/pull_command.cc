@@ -39,6 +39,7 @@ Result<DownloadPlan> plan_of(const Checkpoint& checkpoint, const PullArguments& 
   plan.endpoint = environment("HF_ENDPOINT", "https://huggingface.co");
   while (plan.endpoint.ends_with('/')) plan.endpoint.pop_back();
   plan.token = environment("HF_TOKEN", "");
+  plan.ca_file = environment("SSL_CERT_FILE", "");
   plan.repository = checkpoint.repository;
   plan.revision = checkpoint.revision;
   if (arguments.directory.empty()) {
@@ -127,7 +128,7 @@ void add_pull_command(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("pull", "Download a checkpoint's pinned files and verify them.");
   static PullArguments arguments;
-  command->add_option("id", arguments.id, "Which checkpoint; `kipp checkpoints` lists them.")
+  command->add_option("ID", arguments.id, "Which checkpoint; `kipp checkpoints` lists them.")
       ->required();
   command->add_option("--dir", arguments.directory,
                       "Where to put them, instead of kipp's own directory.");

@@ -101,8 +101,9 @@ bool FileDownload::accepts_range(const HttpHead& head) {
   } else if (range->total && file_.bytes != 0 && *range->total != file_.bytes) {
     mismatch_ =
         fmt::format("size: expected {} bytes, found {} announced", file_.bytes, *range->total);
-  } else if (range->total && range->last + 1 != *range->total) {
-    bad_range_ = fmt::format("a range up to byte {} of {}", range->last, *range->total);
+  } else if (const std::uint64_t total = range->total.value_or(file_.bytes);
+             total != 0 && range->last + 1 != total) {
+    bad_range_ = fmt::format("a range up to byte {} of {}", range->last, total);
   } else if (head.content_length && *head.content_length != range->last - range->first + 1) {
     bad_range_ = "a range that differs from Content-Length";
   }
@@ -247,6 +248,7 @@ Result<FileDownload::Next> FileDownload::ask(HttpClient& client) {
   const HttpRequest request{.url = fmt::format("{}/{}/resolve/{}/{}", plan_.endpoint,
                                                plan_.repository, plan_.revision, file_.name),
                             .offset = size_,
+                            .ca_file = plan_.ca_file,
                             .token = plan_.token,
                             .connect_timeout = options_.connect_timeout,
                             .stall_timeout = options_.stall_timeout,

@@ -249,6 +249,7 @@ HttpReply HttpClient::Handles::hop(const HttpRequest& request, const std::string
   curl_easy_setopt(e, CURLOPT_HEADERDATA, &hop);
   curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body);
   curl_easy_setopt(e, CURLOPT_WRITEDATA, &hop);
+  if (!request.ca_file.empty()) curl_easy_setopt(e, CURLOPT_CAINFO, request.ca_file.c_str());
   if (request.offset > 0) curl_easy_setopt(e, CURLOPT_RANGE, range.c_str());
 
   if (curl_multi_add_handle(multi.get(), e) != CURLM_OK) {

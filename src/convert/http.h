@@ -20,6 +20,7 @@ namespace kipp {
 struct HttpRequest {
   std::string url;
   std::uint64_t offset = 0;  // above 0: asks for the bytes from there on
+  std::string ca_file;       // certificates to trust instead of the system's; empty: the system's
   std::string token;         // bearer; sent to the origin of `url` and nowhere else
   std::chrono::milliseconds connect_timeout{20000};
   // A transfer that moves fewer than min_bytes within this time has stalled.

@@ -27,6 +27,7 @@ struct HubFile {
 struct DownloadPlan {
   std::string endpoint;  // "https://huggingface.co"
   std::string token;  // bearer token; empty: none. Never sent to another origin than the endpoint's
+  std::string ca_file;  // certificates to trust instead of the system's; empty: the system's
   std::string repository;
   std::string revision;
   std::filesystem::path directory;  // made when missing

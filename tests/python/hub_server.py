@@ -6,6 +6,7 @@ connection, the request and the right content. Every request is recorded.
 import dataclasses
 import re
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -25,9 +26,10 @@ class Request:
 
 
 class HubServer:
-    """files: name -> content. scripts: name -> list of behaviours (default: [serve])."""
+    """files: name -> content. scripts: name -> list of behaviours (default: [serve]). tls: an SSLContext, for https."""
 
-    def __init__(self, files=None, prefix="/Qwen/Test/resolve/" + "a" * 40 + "/"):
+    def __init__(self, files=None, prefix="/Qwen/Test/resolve/" + "a" * 40 + "/", tls=None):
+        self.tls = tls
         self.files = dict(files or {})
         self.scripts = {}
         self.prefix = prefix
@@ -51,7 +53,7 @@ class HubServer:
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def asked(self, name):
         with self.lock:
@@ -73,9 +75,11 @@ class HubServer:
     def _serve(self, connection):
         with connection:
             try:
+                if self.tls:
+                    connection = self.tls.wrap_socket(connection, server_side=True)
                 while self._answer(connection):
                     pass
-            except (ConnectionError, BrokenPipeError, TimeoutError):
+            except (ConnectionError, TimeoutError, ssl.SSLError):
                 pass  # the client had enough
 
     def _answer(self, connection):
@@ -133,6 +137,14 @@ def status(code, **headers):
         send_head(connection, code, {"Content-Length": len(text)} | {k.replace("_", "-"): v for k, v in headers.items()})
         connection.sendall(text)
         return True
+    return behave
+
+
+def after_hints(behaviour, **headers):
+    """An interim answer first, whose headers mean nothing."""
+    def behave(server, connection, request, content):
+        send_head(connection, 103, {k.replace("_", "-"): v for k, v in headers.items()})
+        return behaviour(server, connection, request, content)
     return behave
 
 
@@ -213,7 +225,7 @@ def ignore_range(n=None):
     return behave
 
 
-def wrong_range(value):
+def wrong_range(value, length=True):
     """206 with another Content-Range: a format string over first, last and total; None: without one."""
     def behave(_, connection, request, content):
         if request.first is None:
@@ -224,6 +236,10 @@ def wrong_range(value):
         headers = {"Content-Length": len(body)}
         if value is not None:
             headers["Content-Range"] = value.format(first=request.first, last=len(content) - 1, total=len(content))
+        if not length:
+            del headers["Content-Length"]
+            headers["Transfer-Encoding"] = "chunked"
+            body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
         send_head(connection, 206, headers)
         connection.sendall(body)
         return True

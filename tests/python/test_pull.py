@@ -9,13 +9,14 @@ import os
 import pathlib
 import random
 import signal
+import ssl
 import subprocess
 import time
 
 import pytest
 import zstandard
 
-from hub_server import (HubServer, chunked, corrupt, cut, drip, ignore_range, lie, other, range_unasked, redirect, serve,
+from hub_server import (HubServer, after_hints, chunked, corrupt, cut, drip, ignore_range, lie, other, range_unasked, redirect, serve,
                         silent, stall, stall_head, status, until_close, wrong_range)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -48,11 +49,12 @@ class Pull:
         self.pins = [{"name": n, "bytes": len(c), "sha256": sha256(c)} for n, c in self.files.items()]
         self.endpoint = hub.url
         self.token = ""
+        self.ca_file = ""
         self.options = {"first_wait": 1, "longest_wait": 20, "longest_retry_after": 5000, "stall_timeout": 10000,
                         "attempts": ATTEMPTS} | options
 
     def plan(self):
-        return json.dumps({"endpoint": self.endpoint, "token": self.token, "repository": "Qwen/Test", "revision": "a" * 40,
+        return json.dumps({"endpoint": self.endpoint, "token": self.token, "ca_file": self.ca_file, "repository": "Qwen/Test", "revision": "a" * 40,
                            "directory": str(self.directory), "files": self.pins, "options": self.options})
 
     def start(self):
@@ -131,6 +133,9 @@ HEALED = {
     "ignores ranges and cuts": ([cut(100_000), ignore_range(50_000), serve], [None, 100_000, 50_000]),
     "416 on resume": ([cut(100_000), status(416), serve], [None, 100_000, None]),
     "range from elsewhere": ([cut(9), wrong_range("bytes 0-{last}/{total}"), serve], [None, 9, None]),
+    "range from elsewhere, no length": ([cut(9), wrong_range("bytes 0-{last}/{total}", False), serve], [None, 9, None]),
+    "range of right length from elsewhere": ([cut(9), wrong_range("bytes 8-299998/*"), serve], [None, 9, None]),
+    "ranges never right, and a cut": ([cut(9), wrong_range(None), cut(9), serve], [None, 9, None, None]),
     "range of another file": ([cut(9), wrong_range("bytes {first}-{last}/7777777"), serve], [None, 9, None]),
     "range ends early": ([cut(9), wrong_range("bytes {first}-100/{total}"), serve], [None, 9, None]),
     "no Content-Range": ([cut(9), wrong_range(None), serve], [None, 9, None]),
@@ -222,6 +227,13 @@ def test_bounds_retry_after(hub, tmp_path):
     assert time.monotonic() - begin < 3
 
 
+def test_interim_answers_mean_nothing(hub, tmp_path):
+    hub.scripts[NAME] = [after_hints(status(503), Retry_After="3600"), after_hints(serve, Content_Range="bytes 5-6/7")]
+    begin = time.monotonic()
+    Pull(hub, tmp_path).succeeds()
+    assert time.monotonic() - begin < 4 and firsts(hub) == [None, None]
+
+
 @pytest.mark.parametrize("behaviour", [stall(0), stall(5000), stall_head, drip], ids=["body", "middle", "head", "drip"])
 def test_leaves_a_stalled_server(hub, tmp_path, behaviour):
     hub.scripts[NAME] = [behaviour, serve]
@@ -298,6 +310,61 @@ class TestRedirects:
     def test_many_hops_are_fine(self, hub, tmp_path):
         hub.scripts[NAME] = [redirect(lambda r: r.path)] * 10 + [serve]
         Pull(hub, tmp_path).succeeds()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for 127.0.0.1 that nobody else trusts, and its key."""
+    directory = tmp_path_factory.mktemp("tls")
+    cert, key = directory / "cert.pem", directory / "key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2",
+                    "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return cert, key
+
+
+@pytest.fixture
+def tls_hub(certificate):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    with HubServer({NAME: CONTENT}, tls=context) as server:
+        yield server
+
+
+class TestEncryption:
+    def test_unknown_certificate_is_refused_at_once(self, tls_hub, tmp_path):
+        pull = Pull(tls_hub, tmp_path)
+        pull.token = "secret"
+        assert pull.fails(NETWORK, "certificate")["notes"] == []
+        assert tls_hub.requests == []
+
+    def test_certificate_for_another_host_is_refused(self, tls_hub, certificate, tmp_path):
+        pull = Pull(tls_hub, tmp_path)
+        pull.ca_file = str(certificate[0])
+        pull.endpoint = f"https://localhost:{tls_hub.port}"
+        pull.fails(NETWORK, "localhost")
+        assert tls_hub.requests == []
+
+    def test_trusted_certificate(self, tls_hub, certificate, tmp_path):
+        tls_hub.scripts[NAME] = [cut(100_000), serve]
+        pull = Pull(tls_hub, tmp_path)
+        pull.ca_file = str(certificate[0])
+        pull.succeeds()
+        assert firsts(tls_hub) == [None, 100_000]
+
+    def test_never_from_https_to_http(self, hub, tls_hub, certificate, tmp_path):
+        tls_hub.scripts[NAME] = [redirect(f"{hub.url}{hub.prefix}{NAME}")]
+        pull = Pull(tls_hub, tmp_path)
+        pull.ca_file = str(certificate[0])
+        pull.fails(NETWORK, "redirected from https to http://")
+        assert hub.requests == []
+
+    def test_upgrade_to_https_is_another_origin(self, hub, tls_hub, certificate, tmp_path):
+        hub.scripts[NAME] = [redirect(f"{tls_hub.url}{tls_hub.prefix}{NAME}")]
+        pull = Pull(hub, tmp_path)
+        pull.token, pull.ca_file = "secret", str(certificate[0])
+        pull.succeeds()
+        assert "authorization" not in tls_hub.requests[0].headers
 
 
 class TestWhatIsThere:

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <list>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +28,7 @@ class HubDirectory {
  public:
   explicit HubDirectory(bool tied)
       : path_(std::filesystem::path(::testing::TempDir()) /
-              fmt::format("kipp_hub_{}", ::testing::UnitTest::GetInstance()->random_seed() +
-                                             static_cast<int>(::getpid()))) {
+              fmt::format("kipp_hub_{}", ::getpid())) {
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
     entry_.id = "tiny-test";

@@ -18,6 +18,7 @@ std::atomic<bool> g_cancel{false};
 kipp::DownloadPlan plan_of(const Json& in) {
   kipp::DownloadPlan plan{.endpoint = in.at("endpoint"),
                           .token = in.value("token", ""),
+                          .ca_file = in.value("ca_file", ""),
                           .repository = in.at("repository"),
                           .revision = in.at("revision"),
                           .directory = in.at("directory").get<std::string>(),
