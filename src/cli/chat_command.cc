@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/progress.h"
 #include "base/rng.h"
 #include "cli/commands.h"
 #include "cli/flag_values.h"
@@ -11,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/line_reader.h"
 #include "cli/model_flags.h"
+#include "cli/prompt_progress.h"
 #include "cli/sampling_flags.h"
 #include "cli/terminal.h"
 #include "engine/conversation.h"
@@ -179,13 +179,10 @@ class Chat {
 
   Result<Generation> answer(const std::string& text) {
     const Interrupt interrupt;
-    ProgressBar bar("prompt", ProgressUnit::tokens);
+    PromptProgress progress;
     GenerateHooks hooks;
     hooks.cancel = &Interrupt::flag();
-    hooks.on_prompt = [&](int done, int total) {
-      bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
-      if (done == total) bar.finish();
-    };
+    hooks.on_prompt = [&](int done, int total) { progress(done, total); };
     if (flags_.json) return conversation_.ask(text, params_, hooks);
     std::optional<AnswerOutput> output;  // begun with the first token: a refusal prints nothing
     hooks.on_text = [&](const TextEvent& event) {

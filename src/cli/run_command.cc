@@ -9,12 +9,12 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/flag_values.h"
 #include "cli/generation_report.h"
 #include "cli/interrupt.h"
 #include "cli/model_flags.h"
+#include "cli/prompt_progress.h"
 #include "cli/sampling_flags.h"
 #include "cli/terminal.h"
 #include "engine/stop.h"
@@ -86,6 +86,7 @@ class TextOutput {
   explicit TextOutput(const RunFlags& flags) : terminal_(stdout_is_terminal()) {
     if (terminal_ && flags.prompt) {
       write(fmt::format("{}{}{}", kDim, without_controls(*flags.prompt), kPlain));
+      at_line_start_ = false;
     }
   }
   void write_text(std::string_view text) {
@@ -109,13 +110,10 @@ class TextOutput {
 Result<Generation> complete(OpenedModel& opened, std::span<const Token> prompt,
                             const GenerateParams& params, const RunFlags& flags) {
   const Interrupt interrupt;
-  ProgressBar bar("prompt", ProgressUnit::tokens);
+  PromptProgress progress;
   GenerateHooks hooks;
   hooks.cancel = &Interrupt::flag();
-  hooks.on_prompt = [&](int done, int total) {
-    bar.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
-    if (done == total) bar.finish();
-  };
+  hooks.on_prompt = [&](int done, int total) { progress(done, total); };
   if (flags.json) return generate(*opened.model, opened.session, prompt, params, hooks);
   TextOutput output(flags);
   hooks.on_text = [&](const TextEvent& event) { output.write_text(event.text); };
