@@ -13,9 +13,10 @@ from tools.demo.model import MATRICES, NORMS, Demo, load_shape, rms_norm, token_
 
 CONTEXT = 4096
 BUCKETS = [(16, 64), (64, 256), (256, 1024), (1024, 2048), (2048, 4096), (6500, 7500)]
-PLAIN = ["Once upon a time", "Once upon a time, there was a little girl who lived by the sea.",
-         "There was once a poor woodcutter", "One cold winter morning, a small grey mouse",
-         "Long ago, in a far country, there lived a king"]
+PLAIN = ["Once upon a time"] * 5
+# Openings that the generator never writes: what happens outside the story-telling that was trained most.
+OTHER = ["There was once a poor woodcutter", "The little girl opened the door and",
+         "One cold winter morning, a small grey mouse"]
 TOPICS = ["a brave little fox who wanted to fly", "a dragon who was afraid of the dark",
           "a lost kitten", "two friends who find an old map", "a robot and a bird"]
 
@@ -118,10 +119,13 @@ def complete(model, prompts, remap, used, length, temperature, top_p, seed):
         last = x[(ends[1:] - 1).long().to(device)]
         logits = (rms_norm(last, model.final_norm) @ model.embedding.T)[:, :-1].double().cpu()
         for row, i in enumerate(live):
-            p = torch.softmax(logits[row] / temperature, -1)
-            order = p.argsort(descending=True)
-            keep = order[:int((p[order].cumsum(0) < top_p).sum()) + 1]
-            choice = int(keep[torch.multinomial(p[keep], 1, generator=draws[i])])
+            if temperature == 0:
+                choice = int(logits[row].argmax())
+            else:
+                p = torch.softmax(logits[row] / temperature, -1)
+                order = p.argsort(descending=True)
+                keep = order[:int((p[order].cumsum(0) < top_p).sum()) + 1]
+                choice = int(keep[torch.multinomial(p[keep], 1, generator=draws[i])])
             token = int(used[choice])
             if token in stops:
                 done[i] = True
@@ -135,11 +139,15 @@ def samples(model, tokenizer, remap, used, length=420, temperature=0.7, top_p=0.
     chat = ["<|im_start|>user\nTell me a story about " + t + ".<|im_end|>\n<|im_start|>assistant\n" for t in TOPICS]
     chat[1] += "<think>\n\n</think>\n\n"
     chat[3] += "<think>\n\n</think>\n\n"
-    prompts = PLAIN + chat
+    prompts = PLAIN + chat + OTHER
     ids = [np.array(tokenizer.encode(p).ids) for p in prompts]
-    outs, done = complete(model, ids, remap, used, length, temperature, top_p, seed)
-    return [{"prompt": p, "text": tokenizer.decode(o, skip_special_tokens=False), "finished": d}
-            for p, o, d in zip(prompts, outs, done)]
+    told = []
+    for heat, chosen in ((temperature, range(len(prompts))), (0, (0, len(PLAIN)))):
+        outs, done = complete(model, [ids[i] for i in chosen], remap, used, length, heat, top_p, seed)
+        told += [{"prompt": prompts[i], "temperature": heat, "top_p": top_p, "seed": seed + n, "finished": d,
+                  "text": tokenizer.decode(o, skip_special_tokens=False)}
+                 for n, (i, o, d) in enumerate(zip(chosen, outs, done))]
+    return told
 
 
 def generated_documents(writer, count, seed=999):
@@ -164,7 +172,7 @@ def evaluate(checkpoint, folder, out, per_bucket=200, device="cuda"):
     kinds["held-out generated stories"] = perplexities(model, generated_documents(writer, 400))
     print(json.dumps(kinds, indent=1), flush=True)
     told = samples(model, tokenizer, remap, used)
-    for s in told[:2] + told[5:7]:
+    for s in told[:1] + told[-2:]:
         print("----\n" + s["prompt"] + " =>\n" + s["text"], flush=True)
     tests = recall_accuracy(model, tokenizer, remap, per_bucket)
     table = {}
