@@ -3,12 +3,10 @@
 // rounded to: matrices as eight-bit codes with one power of two for each row, and only those rows
 // of the embedding that occur.
 //
-//   NAME.codes I8 [rows, cols], NAME.exponents I8 [rows]   weight = code * 2^exponent, exact in
-//   BF16 NAME BF16 [cols]                                       norms
+//   NAME.codes I8 [rows, cols], NAME.exponents I8 [rows]   weight = code * 2^exponent
+//   NAME BF16 [cols]                                       norms
 //   model.embed_tokens.weight.rows I32 [n]                 token id of each stored row, ascending;
-//   the last
-//                                                          one is -1 and serves every id that is
-//                                                          not listed
+//                                                          the last is -1: every id not listed
 //
 // NAME is the Hugging Face name. Refused: any other set of tensors, types or shapes, ids that are
 // not tokens, and a finished file whose SHA-256 is not the expected one.
@@ -27,7 +25,8 @@
 namespace kipp {
 
 // Of the artifact that unpack_demo writes from assets/kipp-demo.safetensors.zst.
-inline constexpr std::string_view kDemoArtifactSha256 = "";
+inline constexpr std::string_view kDemoArtifactSha256 =
+    "5bff80f0b238b89c1d170dabf671dc117ef3e81ef7023672558decf9d23acfda";
 
 // Writes `checkpoint` to `path`, which appears only when the file is whole and its SHA-256 is
 // `sha256` (empty: whatever comes out). `revision` goes into the artifact.
