@@ -26,6 +26,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = 0;
   kipp::add_checkpoints_command(app, exit_code);
+  kipp::add_pull_command(app, exit_code);
+  kipp::add_convert_command(app, exit_code);
   kipp::add_quantize_command(app, exit_code);
   kipp::add_synthesize_command(app, exit_code);
   kipp::add_inspect_command(app, exit_code);
