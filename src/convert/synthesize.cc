@@ -2,8 +2,10 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cmath>
 #include <thread>
+#include <vector>
 
 #include "base/float16.h"
 #include "base/rng.h"
@@ -17,7 +19,8 @@ constexpr Token kFirstControlToken = 151643;  // <|endoftext|>, then the other a
 // One in so many ordinary tokens speaks louder, by this factor. With all rows alike, the best two
 // of 151,936 random logits lie so close together that rounding decides between them; with a few
 // loud rows the arg max stands out as it does in a trained model, and it never is a control token
-// or a row without one.
+// or a row without one. An untied head has the embedding's loud rows, each moved to the next loud
+// token: greedy text walks through them, where a tied twin repeats one.
 constexpr std::uint64_t kLoudOneIn = 512;
 constexpr float kLoud = 6.0f;
 
@@ -36,12 +39,13 @@ std::uint64_t stream_of(std::uint64_t seed, std::string_view name) {
   return draw_bits(seed, XXH3_64bits(name.data(), name.size()));
 }
 
-float row_scale(std::uint64_t seed, bool vocabulary_rows, int row, int cols) {
-  // Products of unit-size inputs stay of unit size; IEEE square roots are exact everywhere.
-  const float scale = 1.0f / std::sqrt(static_cast<float>(cols));
-  const bool loud = vocabulary_rows && row < kFirstControlToken &&
-                    draw_bits(~seed, static_cast<std::uint64_t>(row)) % kLoudOneIn == 0;
-  return loud ? scale * kLoud : scale;
+// The loud rows in ascending order; the same in the embedding and in an untied head.
+std::vector<int> loud_rows(std::uint64_t seed) {
+  std::vector<int> rows;
+  for (int row = 0; row < kFirstControlToken; ++row) {
+    if (draw_bits(~seed, static_cast<std::uint64_t>(row)) % kLoudOneIn == 0) rows.push_back(row);
+  }
+  return rows;
 }
 
 }  // namespace
@@ -58,23 +62,43 @@ Result<const Checkpoint*> find_synthetic(std::string_view name) {
 }
 
 RowSource synthetic_rows(const Checkpoint& checkpoint, std::uint64_t seed, int threads) {
-  // Loud rows are the same in the embedding and in an untied head.
-  const std::uint64_t loud_seed = stream_of(seed, checkpoint.repository);
-  return [seed, loud_seed, threads](std::string_view name, int first_row, int n_rows, int cols,
-                                    std::span<std::uint16_t> out) -> Result<void> {
-    const std::uint64_t stream = stream_of(seed, name);
+  // What the layers add to the residual stream, all together: half the size of a loud embedding, so
+  // that both the token and its context decide.
+  const ModelConfig& config = checkpoint.config;
+  const float residual =
+      0.5f * kLoud /
+      std::sqrt(2.0f * static_cast<float>(config.layers) * static_cast<float>(config.hidden));
+  return [seed, threads, residual, loud = loud_rows(stream_of(seed, checkpoint.repository))](
+             std::string_view name, int first_row, int n_rows, int cols,
+             std::span<std::uint16_t> out) -> Result<void> {
+    const std::uint64_t own_stream = stream_of(seed, name);
     const auto width = static_cast<std::size_t>(cols);
     if (name.ends_with("norm.weight")) {
       for (std::size_t i = 0; i < width; ++i) {
-        out[i] = f32_to_bf16(1.0f + 0.1f * normal_like(draw_bits(stream, i)));
+        out[i] = f32_to_bf16(1.0f + 0.1f * normal_like(draw_bits(own_stream, i)));
       }
       return {};
     }
-    const bool vocabulary_rows = name == "token_embd.weight" || name == "output.weight";
+    const bool head = name == "output.weight";
+    const bool vocabulary_rows = head || name == "token_embd.weight";
+    const bool into_residual =
+        name.ends_with("attn_output.weight") || name.ends_with("ffn_down.weight");
+    // Products of unit-size inputs stay of unit size; IEEE square roots are exact everywhere.
+    const float unit = (into_residual ? residual : 1.0f) / std::sqrt(static_cast<float>(cols));
     parallel_rows(n_rows, threads, [&](int first, int count) {
       for (int i = first; i < first + count; ++i) {
-        const float scale = row_scale(loud_seed, vocabulary_rows, first_row + i, cols);
-        const std::uint64_t counter = static_cast<std::uint64_t>(first_row + i) * width;
+        int source_row = first_row + i;
+        std::uint64_t stream = own_stream;
+        float scale = unit;
+        const auto at = std::lower_bound(loud.begin(), loud.end(), source_row);
+        if (vocabulary_rows && at != loud.end() && *at == source_row) {
+          scale *= kLoud;
+          if (head) {  // answers to the embedding of the loud row before it
+            source_row = at == loud.begin() ? loud.back() : *(at - 1);
+            stream = stream_of(seed, "token_embd.weight");
+          }
+        }
+        const std::uint64_t counter = static_cast<std::uint64_t>(source_row) * width;
         std::uint16_t* row = out.data() + static_cast<std::size_t>(i) * width;
         for (std::size_t col = 0; col < width; ++col) {
           row[col] = f32_to_bf16(scale * normal_like(draw_bits(stream, counter + col)));
