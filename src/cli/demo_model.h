@@ -7,7 +7,8 @@
 
 namespace kipp {
 
-// The path of the unpacked, verified artifact. The first call writes it (a few seconds) and checks its SHA-256.
+// The path of the unpacked, verified artifact. The first call writes it (a few seconds) and checks
+// its SHA-256.
 Result<std::string> demo_model_path();
 
 }  // namespace kipp

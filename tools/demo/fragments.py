@@ -68,7 +68,7 @@ One [quiet|long|slow] afternoon
 Then, one day
 One day in [spring|early summer|May|June]
 sad:
-{h} felt [very sad|sad and small|terrible]. 
+{h} felt [very sad|sad and small|terrible].
 {h} sat down and [began to cry|put {his} head down|sighed a long sigh].
 A [big|fat|warm] tear rolled down {his} [cheek|nose].
 {h} [did not know what to do|felt a lump in {his} throat|wanted to cry].
@@ -155,14 +155,14 @@ There was {food} for everyone, and [nobody went home hungry|somebody played a fi
 Then they all sat down together and shared {food}[.| until nothing was left.]
 To celebrate, {h} shared {food} with everyone.
 kindelder:
-"Everyone makes mistakes," said {e}. 
+"Everyone makes mistakes," said {e}.
 tagsaid:
 said
 whispered
 thanks:
 "Thank you," said {h}. "Thank you very much!"
-"Thank you!" cried {h}. 
-"How can I thank you?" asked {h}. 
+"Thank you!" cried {h}.
+"How can I thank you?" asked {h}.
 """)
 
 fragments("""

@@ -8,11 +8,11 @@ Frame(
     ["{name} the Little Ghost", "The Friendly Ghost"],
     """
     [Once upon a time, in {house}, there lived a little ghost named {name}.|In {house} lived a little ghost, and his name was {name}.|There was once a little ghost called {name}, who lived in {house}.]
-    [He was as white as flour and as light as a feather.|He was so thin that the moon shone through him.] But there was one thing that {name} could not do: he could not frighten anybody. When he said "Boo," [people said, "Bless you."|it sounded like a sneeze.] 
-    "[What kind of ghost are you?|You are a shame to all ghosts]," said the [old clock|picture on the wall]. {name} [sighed and went up to the attic|hid behind the curtain]. 
+    [He was as white as flour and as light as a feather.|He was so thin that the moon shone through him.] But there was one thing that {name} could not do: he could not frighten anybody. When he said "Boo," [people said, "Bless you."|it sounded like a sneeze.]
+    "[What kind of ghost are you?|You are a shame to all ghosts]," said the [old clock|picture on the wall]. {name} [sighed and went up to the attic|hid behind the curtain].
     --
-    One night {someone} came to the house. {Why} {name} floated down the stairs. [He wanted to try once more.|"Now or never," he thought.] He took a deep breath. Then he saw {sosad}. 
-    [He forgot to say "Boo."|The "Boo" stuck in his throat.] Instead he said, very softly, "[Can I help you?|Is something wrong?]" 
+    One night {someone} came to the house. {Why} {name} floated down the stairs. [He wanted to try once more.|"Now or never," he thought.] He took a deep breath. Then he saw {sosad}.
+    [He forgot to say "Boo."|The "Boo" stuck in his throat.] Instead he said, very softly, "[Can I help you?|Is something wrong?]"
     ? {@spirit}
     "[Are you a ghost?|You are a ghost!]" asked {someone2}. "[Yes, but not a good one|Only a small one]," said {name}. "[You look like a very good one to me|I am glad that somebody is here]," said {someone2}.
     ~~
@@ -46,11 +46,11 @@ Frame(
     One day {wise} gave {him} a book. It had a {colour} cover, and it was thick and heavy. But when {h} opened it, [all the pages were empty|there was not one word in it]. "[There is nothing in it!|It is empty!]" said {h}. "[Not yet|It is waiting]," said {wisethe}, and smiled.
     {h} sat down with a pen. {He} wrote, "Once upon a time," and then {he} did not know how to go on. [{He} chewed the pen.|{He} looked at the page, and the page looked at {him}.] "[Nothing ever happens to me|I have nothing to tell]," {he} said, and {he} went out for a walk.
     --
-    Outside, {saw1}. A little further on, {saw2}. And by {near}, {saw3}. [It was only an ordinary walk.|Then it was time to go home.] 
+    Outside, {saw1}. A little further on, {saw2}. And by {near}, {saw3}. [It was only an ordinary walk.|Then it was time to go home.]
     ? {@sense}
     "[What did you see?|Did anything happen?]" asked {ff}, who was waiting at the door. "[Nothing|Not much]," said {h}. "Only that {saw1}." "[And then?|Go on]," said {f}. "And {saw2}," said {h}. "And then?" "And then {saw3}." {f}'s eyes [were as round as plates|shone]. "[That is a wonderful story|And you say that nothing happened]!" said {f}.
     ~~
-    {h} [ran to the book|opened the book again] and wrote it all down, and this time {he} knew how to go on. 
+    {h} [ran to the book|opened the book again] and wrote it all down, and this time {he} knew how to go on.
     [Every day {he} wrote one page. When the book was full, it was the most beautiful book in the world, because everything in it was true.|And at the end of the page {he} wrote, "To be continued tomorrow." And it was.]
     """,
     """
@@ -71,12 +71,12 @@ Frame(
     {@open}
     ? {@about}
     In autumn, when the leaves fell, all the others of {his} family went to bed for the winter. "[Time to sleep|Come to bed]," said {his} {elder}. "[When you wake up, it will be spring|We will see each other in spring]." "[But I have never seen snow|But I want to see the snow]!" said {h}. "[Just once!|Everyone talks about it.]"
-    "[Nobody of our family has ever seen it|You will not be able to stay awake]," said {his} {elder}, and yawned. Soon they were all snoring. 
+    "[Nobody of our family has ever seen it|You will not be able to stay awake]," said {his} {elder}, and yawned. Soon they were all snoring.
     --
     {h} [sat by the door|wrapped {himself} in a blanket] and waited. {He} [pinched {himself}|sang all the songs {he} knew|hopped on one leg], so as not to fall asleep. One day passed, and another. There was [rain, and wind, and more rain|only grey sky], but no snow. {His} eyes grew heavy. "{ff_c}," {he} called to {his} friend, who stayed awake in the winter. "[If I fall asleep, will you wake me when the snow comes?|Please wake me when it snows.]" "[I promise|I will]," said {f}. And {h} slept.
     ~~
-    "[Wake up!|{h}! {h}!]" whispered a voice. "[It is here|It is snowing]!" {h} [rubbed {his} eyes|stumbled to the door]. And there it was. [Everything was white.|The whole world had a white blanket.] {@snowy} {He} held out {his} {hand}, and a snowflake sat down on it, [as fine as lace|like a tiny star]. 
-    "[It is so quiet|Oh]," whispered {h}. They [threw snowballs|rolled down the hill|made tracks all around {near}] until {he} could not keep {his} eyes open any longer. 
+    "[Wake up!|{h}! {h}!]" whispered a voice. "[It is here|It is snowing]!" {h} [rubbed {his} eyes|stumbled to the door]. And there it was. [Everything was white.|The whole world had a white blanket.] {@snowy} {He} held out {his} {hand}, and a snowflake sat down on it, [as fine as lace|like a tiny star].
+    "[It is so quiet|Oh]," whispered {h}. They [threw snowballs|rolled down the hill|made tracks all around {near}] until {he} could not keep {his} eyes open any longer.
     --
     {f} [brought {him} home and tucked {him} in|led {him} back to bed]. And when spring came and the others woke up, {he} told them everything. "[You have dreamed it|That was only a dream]," said {his} {elder}. {h} smiled. [By {his} bed stood a jar with a little clear water in it.|On the door hung a small white feather and a note. "See you next winter," it said.]
     """,
@@ -102,9 +102,9 @@ Frame(
     Then {he} found {wool} on the shore, which had fallen from a ship. {He} had an idea. {He} began to knit. {He} knitted by day and by the light of the moon, [click, clack, click|row after row], and the scarf grew longer and longer. At last {he} wound it around {himself}, once, twice, ten times. [It was warm.|Yes, it was a little warmer.] But only on the outside.
     ~~
     {ff} came by, trembling. "[I have never told anyone|Do not laugh]," said {f}, "but I am cold, too." {h} looked at {his} scarf. It was much longer than {he} needed. "[Come in|There is room]," {he} said, and wound one end of it around {f}. [Then {o} came, and {he} wound it around {o}, too.|And then {o} came, and there was room for {ohim} as well.]
-    There they stood, all three in one scarf, close together. And suddenly {h} noticed something. {His} feet were warm. {His} nose was warm. And {his} tummy was warmest of all. 
+    There they stood, all three in one scarf, close together. And suddenly {h} noticed something. {His} feet were warm. {His} nose was warm. And {his} tummy was warmest of all.
     --
-    "[It was not the wool that I needed|It is not only the scarf]," said {h}. "[It is having somebody in it with me|It is you]." 
+    "[It was not the wool that I needed|It is not only the scarf]," said {h}. "[It is having somebody in it with me|It is you]."
     And {he} knitted on. [By the end of the winter the scarf was so long that everybody had room in it.|It is said that the scarf is now so long that the whole land of ice fits into it.]
     """,
     """
@@ -127,11 +127,11 @@ Frame(
     ? {@sad}
     --
     One day {he} [was out with|went for a walk with] {oo}, who was still very small. {o} ran ahead to chase a butterfly, and suddenly {ohe} was gone. {h} heard {ohim} cry. {Trouble} [{h} looked round. There was nobody near.|Nobody was near enough to help.]
-    {h} pulled. {He} could not do it alone. [{He} had to call for help, and it had to be loud.|The others were far away. Somebody had to call them.] {@breath} {He} did not think about how it would sound. {He} only thought of {o}. {He} opened {his} mouth. 
+    {h} pulled. {He} could not do it alone. [{He} had to call for help, and it had to be loud.|The others were far away. Somebody had to call them.] {@breath} {He} did not think about how it would sound. {He} only thought of {o}. {He} opened {his} mouth.
     ~~
     And out came a {sound} [that shook the leaves from the trees|such as nobody had ever heard]. It rolled over {placethe}, [and the birds flew up|and the echo rolled back]. In no time they all came running, and together they pulled {o} out.
     --
-    "[Who was that?|Who called so loudly?]" asked {his} {elder}. "[I think it was me|That was me]," said {h}, and {he} was as surprised as everybody else. 
+    "[Who was that?|Who called so loudly?]" asked {his} {elder}. "[I think it was me|That was me]," said {h}, and {he} was as surprised as everybody else.
     [Nobody laughed at {him} after that.|"Where did you have it all this time?" asked {o}. "I suppose it was waiting until I needed it," said {h}.] [And when {he} is happy, it still sometimes comes out as {squeak}.|And in the evening {he} tried it once more, only for fun. It came out as {squeak}. {h} laughed. {He} knew where the other one was.]
     """,
     """
@@ -154,12 +154,12 @@ Frame(
     {h} pushed with all {his} strength. It was like pushing a mountain. [{He} pulled at its tail. Nothing moved.|Not one inch did it move.] "[I am too small|I cannot move you]," said {h}, "[but I will not leave you alone|but I will think of something]."
     --
     {He} ran to the village and rang the bell. Soon everybody came, with {tools}. "[We cannot lift it|No rope is strong enough]," they said. "[We do not have to|We only have to wait for the sea]," said {h}. "[The sea comes back in the evening. Until then we must keep it wet.|But it must not get dry until the water comes back.]"
-    So they made a long line from the water to the whale, and passed the buckets from hand to hand. [All day long they worked.|The sun rose high, and nobody stopped.] {h} sat by the whale's eye, laid wet seaweed on its head, and told it stories of the sea. 
+    So they made a long line from the water to the whale, and passed the buckets from hand to hand. [All day long they worked.|The sun rose high, and nobody stopped.] {h} sat by the whale's eye, laid wet seaweed on its head, and told it stories of the sea.
     ? {@sense}
     ~~
-    And in the evening the water came back. It licked at the tail, it rose around the sides, [higher and higher|wave after wave]. "[Now!|All together!]" cried {h}, and they pushed. The whale [moved|lifted its tail]. With one great splash, it was free! 
+    And in the evening the water came back. It licked at the tail, it rose around the sides, [higher and higher|wave after wave]. "[Now!|All together!]" cried {h}, and they pushed. The whale [moved|lifted its tail]. With one great splash, it was free!
     --
-    It swam out, [turned round once|blew a fountain as high as a tower], and sang. [It was a song so deep that they felt it in their feet.|Nobody had ever heard such a song.] 
+    It swam out, [turned round once|blew a fountain as high as a tower], and sang. [It was a song so deep that they felt it in their feet.|Nobody had ever heard such a song.]
     [Every year on that day, the whale comes back and sings, and everyone stands on the beach and waves.|And since then, when the boats go out, a big grey back swims beside them and shows them the way past the rocks.]
     """,
     """
@@ -185,7 +185,7 @@ Frame(
     "[What is the matter?|Can I try?]" {he} asked. {He} bent over the cradle and {did}. The baby stopped. It looked at {him} with big eyes. {He} {did} again. And the baby [smiled|laughed]! It was its very first [smile|laugh].
     ~~
     "[How did you do that?|It has never done that before]," said {his} {elder}. "[It likes me|We understand each other]," said {h}. The baby held {his} [finger|thumb] and would not let go.
-    [That evening {h} unpacked {his} bag again.|{h} did not want to move out any more.] "[You cannot do anything yet|You are very small]," {he} whispered into the cradle. "[But I will show you everything|You are lucky that you have me]." 
+    [That evening {h} unpacked {his} bag again.|{h} did not want to move out any more.] "[You cannot do anything yet|You are very small]," {he} whispered into the cradle. "[But I will show you everything|You are lucky that you have me]."
     """,
     """
     Who was new in the house?=>There was a new baby, {h}'s little {sib}.
@@ -211,7 +211,7 @@ Frame(
     {h} [looked at {his} boots|took a deep breath]. "[I have something|Come with me]," {he} said. And {he} showed them {showed}. [The queen forgot to yawn.|The king opened his eyes for the first time that day.] "[May I try that?|Is it difficult?]" asked the king. [He took off his crown|He rolled up his velvet sleeves], and soon {royal}.
     ? Even the royal teacher took off his shoes.
     --
-    "[That was the best visit of my life|We have not laughed like this for years]," said the queen, with shining eyes. 
+    "[That was the best visit of my life|We have not laughed like this for years]," said the queen, with shining eyes.
     From that day on, there was a new lesson in the castle. [It was on Mondays, and {h} was the teacher.|It was called "Muddy Boots," and {h} taught it.] [The waving was cancelled.|And everybody was allowed to come, not only kings.]
     """,
     """
@@ -240,9 +240,9 @@ Frame(
     ? {@sense}
     It grew [dark and cold|late]. {h} heard a sound. It was {f}'s teeth, [chattering|clicking with cold]. {h} [looked at {his} scarf. It was long enough for two.|had half a bun in {his} pocket. {He} broke it in two.] "[Here|Take it]," {he} said. "[Thank you|That is kind of you]," said {f}, after a while.
     ~~
-    "[If I stood on your shoulders|If you stood on my shoulders], could one of us reach the edge?" said {f}. "[And the other one?|Then one would still be down here]," said {h}. "[We would have to trust each other|The one who is up has to come back with a rope]," said {f}. They looked at each other for a long time. Then {h} made {his} back straight, and {f} climbed up on {him} and out. 
+    "[If I stood on your shoulders|If you stood on my shoulders], could one of us reach the edge?" said {f}. "[And the other one?|Then one would still be down here]," said {h}. "[We would have to trust each other|The one who is up has to come back with a rope]," said {f}. They looked at each other for a long time. Then {h} made {his} back straight, and {f} climbed up on {him} and out.
     --
-    It was quiet. {h} waited. [{He} counted to a hundred.|Had {f} gone home?] {@breath} Then something fell down beside {him}. It was the end of a rope. 
+    It was quiet. {h} waited. [{He} counted to a hundred.|Had {f} gone home?] {@breath} Then something fell down beside {him}. It was the end of a rope.
     [They walked home together, and they talked all the way.|"You came back," said {h}. "Of course," said {f}. "You have the other half of the bun."] And after that, when they met on {path}, they looked straight ahead, and said good morning, and laughed.
     """,
     """
@@ -258,14 +258,14 @@ Frame(
     ["{name} Finds a Home", "The Cat Without a Home"],
     """
     [Once upon a time there was a {ccol} cat named {name}, who had no home.|{name} was a {ccol} cat who lived in the street.|In a big town lived a {ccol} cat named {name}. She had no home.] She slept [under bridges|in boxes] and ate what she could find. "[I do not need anybody|I walk by myself]," she always said. But when it rained, she [looked up at the lighted windows|thought of a warm stove].
-    One cold evening she {did1}. "[Shoo!|Go away!]" said {who1}. Then she {did2}. "[No cats here!|Out with you!]" said {who2}. {name} [shook the rain from her fur|held her tail high] and walked on. 
+    One cold evening she {did1}. "[Shoo!|Go away!]" said {who1}. Then she {did2}. "[No cats here!|Out with you!]" said {who2}. {name} [shook the rain from her fur|held her tail high] and walked on.
     --
-    In the last house of the street there was a light. An old {person} was sitting by the window, all alone, with two cups on the table. [One was always empty.|The second one was for somebody who had died long ago.] {name} sat down on the sill. The {oldp} [looked up|opened the window a little]. 
+    In the last house of the street there was a light. An old {person} was sitting by the window, all alone, with two cups on the table. [One was always empty.|The second one was for somebody who had died long ago.] {name} sat down on the sill. The {oldp} [looked up|opened the window a little].
     "[It is raining|You are wet]," said the {oldp}. "I do not need anybody," said {name}. "[I do not need anybody, either|Neither do I]," said the {oldp}. [They looked at each other.|The rain ran down the window.] "But I happen to have [too much milk, and|a cup of milk and] a cushion that nobody uses," said the {oldp}.
     ~~
     {name} came in, only for a moment. She drank the milk, only because it was there. She sat down on the cushion, only to dry her fur. [And then she began to purr, and she could not stop.|The stove hummed, and {name} hummed, too.]
     --
-    In the morning the rain had stopped. "[You may go now|The sun is out]," said the {oldp}, and looked away. "[Tomorrow, perhaps|Yes, I must be going]," said {name}, and [turned round on the cushion|put her head on her paws]. 
+    In the morning the rain had stopped. "[You may go now|The sun is out]," said the {oldp}, and looked away. "[Tomorrow, perhaps|Yes, I must be going]," said {name}, and [turned round on the cushion|put her head on her paws].
     [That was nine years ago. She still means to go tomorrow.|And so they went on, day after day, and neither of them needed anybody, and both of them were happy.]
     """,
     """
@@ -287,12 +287,12 @@ Frame(
     [Once upon a time there was a {plain} pencil named {name}.|In a box of pencils lay a {plain} pencil named {name}.|There was once a {plain} pencil, and his name was {name}.] [When he was new, he had been the longest of all.|Once he had been long and proud.] But he had drawn so much that now he was no longer than a thumb.
     "[You will soon be gone|You are only a stub]," said the [long new pencils|ruler]. "[You should not have worked so hard|We stay in the box, and so we stay long and beautiful]." {name} [looked at his short legs|said nothing]. [Had it been worth it?|Perhaps they were right.]
     --
-    That day {child} came to the box. [{Child2} was ill and had to stay in bed.|It was raining, and {child2} was not allowed to go out.] {Child2} looked at all the pencils and took {name}, because [he fitted so well into a small hand|he was just the right size]. 
+    That day {child} came to the box. [{Child2} was ill and had to stay in bed.|It was raining, and {child2} was not allowed to go out.] {Child2} looked at all the pencils and took {name}, because [he fitted so well into a small hand|he was just the right size].
     And {name} drew. He drew {draw1}. He drew {draw2}. And in the middle he drew {draw3}. [{Child2} laughed out loud.|{Child2} forgot the rain and the bed and everything.] [With every line {name} became a little shorter, and he did not mind at all.|And {name} grew shorter and shorter, and happier and happier.]
     ~~
     In the evening the picture was hung on the wall. In the box, {name} told the others about it. "[And what have you seen?|What did you do today?]" he asked. The long pencils were silent. [They had only seen the lid of the box from the inside.|"It was dark," said one of them at last.]
     --
-    "[Does it hurt to get shorter?|What is it like?]" asked a long new pencil, very quietly. "[It tickles|It feels like telling a story]," said {name}. "[And you are not gone|Nothing is lost]. Look at the wall. [That is where I am now.|The rest of me is up there.]" 
+    "[Does it hurt to get shorter?|What is it like?]" asked a long new pencil, very quietly. "[It tickles|It feels like telling a story]," said {name}. "[And you are not gone|Nothing is lost]. Look at the wall. [That is where I am now.|The rest of me is up there.]"
     [The next morning all the pencils pushed to the front.|And when the box was opened the next morning, the long new pencil called, "Me! Take me!"]
     """,
     """
@@ -313,14 +313,14 @@ Frame(
     """
     {@open}
     ? {@about}
-    {H_poss} work was to {work}. For this {he} had a little wand, and at its tip there was a light. But one evening the light went out. [{h} shook the wand.|{h} tapped it, and shook it.] Nothing. 
+    {H_poss} work was to {work}. For this {he} had a little wand, and at its tip there was a light. But one evening the light went out. [{h} shook the wand.|{h} tapped it, and shook it.] Nothing.
     "[Without a light I am no good|Now I cannot do my work]," said {h}. {@think}
     --
     {He} flew to the stars to ask for a spark. "[We would like to help you, but we are too far away|You cannot reach us]," said the stars. {He} flew to the moon. "[My light is only borrowed from the sun|I cannot give away what is not mine]," said the moon. {He} flew to the fireflies. "[Our light only shines for us|We need it ourselves]," they said, [but they were sorry|and flew on].
     ? {@night}
     ~~
     Tired and sad, {h} sat down on a leaf. Beside {him} sat {small}, crying. "[What is the matter?|Why do you cry?]" asked {h}. "{sorrow}," said {small2}. {h} forgot about {his} light. {Comfort} {small2} [dried its tears|smiled].
-    And at that moment it grew bright. [{h} looked around. Where did the light come from?|"Where does that come from?" asked {small2}.] It was the wand! It shone [more warmly than before|as golden as honey]. 
+    And at that moment it grew bright. [{h} looked around. Where did the light come from?|"Where does that come from?" asked {small2}.] It was the wand! It shone [more warmly than before|as golden as honey].
     --
     "[Now I understand|So that is how it is]," said {h}. "[It does not come from the stars or the moon. It comes from being kind.|I forgot to be kind, because I was so busy with my work.]"
     [Since then it has never gone out again.|And so {he} went back to work.] And if, early in the morning, {result}, then you know that {h} has been there.

@@ -121,7 +121,7 @@ Frame(
     [{f} did not talk to anybody.|{f} kept {fhis} door shut.|All day {f} sat alone and looked at {fhis} feet.|Whenever somebody passed, {f} looked the other way.] "[{f} is rude|{f} is stuck up|{f} does not like us]," said [the others|the neighbours].
     ? But {h} was not so sure. [{He} had seen {f} smile at a butterfly.|{He} thought that {f} looked more sad than rude.|{He} remembered how it felt to be new.]
     --
-    The next day {h} went over and said, "[Good morning!|Hello!|Hello there!] [Would you like to play?|Shall we play tag?|I am {h}.]" {f} [turned red and ran inside|shook {fhis} head and closed the door|hid {fhis} face]. 
+    The next day {h} went over and said, "[Good morning!|Hello!|Hello there!] [Would you like to play?|Shall we play tag?|I am {h}.]" {f} [turned red and ran inside|shook {fhis} head and closed the door|hid {fhis} face].
     On the second day {h} [sang a funny song|told {fhis} closed door a joke|made funny faces at the window]. {f} [peeped out|opened the door just a crack], but {fhe} did not come out.
     ? {@dontgiveup}
     {@think} [Perhaps loud things were too much for somebody shy.|Perhaps {f} needed something quiet.|"I was too loud," {he} said to {himself}.] {@idea}
@@ -130,7 +130,7 @@ Frame(
     [After a while|After a long while|By and by], the door opened. {f} looked at the {giftname}. {Fhe} looked at {h}. Then {fhe} came out and sat down, [not too near and not too far|one small step away|quite close].
     ? {@sense}
     "[At my old home, I had many friends|Where I lived before, everybody knew me]," said {f} [very softly|in a tiny voice]. "[Here I do not know what to say.|Here I know nobody, and I was afraid.|I did not know how to begin.]"
-    "[You just did begin|That was a good beginning|You do not have to say anything]," said {h}[, and {f} laughed| with a smile|]. 
+    "[You just did begin|That was a good beginning|You do not have to say anything]," said {h}[, and {f} laughed| with a smile|].
     --
     [After that|From then on], they met every day. [{f} was not rude at all.|It turned out that {f} was not stuck up at all.] {Fhe} knew [forty riddles|the names of all the stars|how to fold boats out of leaves|the funniest stories|how to whistle like a bird], and {fhe} taught {h} all of them.
     / Soon the two of them were playing together every day. {f} showed {h} [how to make whistles out of grass|a game with seven stones|how to juggle nuts], and {h} showed {f} all the best places [by {water}|near {near}].
@@ -248,7 +248,7 @@ Frame(
     "[Come in!|Come on, {h}!|It is lovely!]" called {f}. "[I am not hot|Not today|I have no time]," said {h}. But the truth was that {h} was afraid of the water.
     ? {@sense}
     --
-    [One night|That night] {he} told {e}. "[Everyone can do it but me|I am the only one who cannot swim|The water looks so deep]," said {h}. 
+    [One night|That night] {he} told {e}. "[Everyone can do it but me|I am the only one who cannot swim|The water looks so deep]," said {h}.
     "[You do not have to swim the whole {wbody}|Nobody learns it in one day]," said {his} {elder}. "[Put in one toe. Tomorrow, put in two.|Only do one small thing every day.]"
     So [on the first day|the next morning], when nobody was there, {h} put in one [toe|foot]. [It was cold!|Brrr!] {He} [jumped back|squeaked] and ran home. But {he} had done it.
     On the second day {he} went in up to {his} knees. On the third day {he} went in up to {his} tummy. [A small fish came to look at {him}.|The water tickled.|It was not so cold any more.] On the fourth day {he} [put {his} face in and blew bubbles|held on to a log and kicked]. "[Ha!|I did it!|Look at me!]" {he} said to {the_fish}.
@@ -287,11 +287,11 @@ Frame(
     ? {@rain}
     A week went by, and then another. [{f} had planted lettuce, and {f} was already eating it.|The others stopped asking about the seed.|"Perhaps it is only a stone," said {oo}.] {h} was sad, but every morning {he} carried water from {water}, [one little can at a time|and {he} never missed a day].
     --
-    Then, one morning, there was a crack in the earth, and in the crack was something green, [no bigger than a whisker|as thin as a thread|curled like a tiny tail]. 
+    Then, one morning, there was a crack in the earth, and in the crack was something green, [no bigger than a whisker|as thin as a thread|curled like a tiny tail].
     "[It is here!|It is awake!|Hello!]" [whispered|cried] {h}. {@happy}
     After that it grew and grew. [It grew as high as {his} knee, and then as high as {his} head.|Every day it was a little taller.] In summer it opened, and it was {plant}
     --
-    [Everyone came to see.|The neighbours came from near and far.] {h} {shared}. 
+    [Everyone came to see.|The neighbours came from near and far.] {h} {shared}.
     [And in autumn|When the leaves began to fall], {he} found new seeds, [a whole handful|one for every friend]. {He} gave one to {f} and one to {o}. "What will it be?" asked {o}. {h} smiled. "[Wait and see|You will see]," {he} said. "Time is the hardest."
     / And when autumn came, {h} put one new seed in {his} pocket. {He} was not in a hurry any more.
     """,
@@ -327,7 +327,7 @@ Frame(
     Even {e} only said, "[Not now, dear|I am busy today, my dear]," and shut the kitchen door.
     ? {@sad}
     --
-    {h} went to {near3} and sat there all alone. "[They have all forgotten|Nobody remembered]," {he} thought. [{He} drew a little cake in the dust with a stick and blew on it.|{He} sang the birthday song to {himself}, very quietly.] 
+    {h} went to {near3} and sat there all alone. "[They have all forgotten|Nobody remembered]," {he} thought. [{He} drew a little cake in the dust with a stick and blew on it.|{He} sang the birthday song to {himself}, very quietly.]
     ? {@sense}
     [When the sun went down|As it was getting dark], {he} walked slowly home. [There was no light in the window.|Everything was dark and quiet.] {He} opened the door...
     ~~
@@ -335,7 +335,7 @@ Frame(
     "[But I thought that you had all forgotten|You did not forget]," said {h}[, and {he} laughed and cried at the same time|].
     "[Forget? We have been getting ready for a week|How could we forget you?]," said {f}. "[It is very hard to keep a secret from you|I nearly told you this morning, so I had to run away]."
     --
-    {h} got {present} from {f}, and {o} had made {present2}. They [played games|danced|sang] until [the candles were small|the moon was high|even the table was tired]. 
+    {h} got {present} from {f}, and {o} had made {present2}. They [played games|danced|sang] until [the candles were small|the moon was high|even the table was tired].
     Before bed, {h} said, "[This morning I thought it was the worst birthday ever.|I was so sad today.] Now it is the best." And {he} [fell asleep with {his} paper hat on|saved the last piece of cake for breakfast].
     / {@bed} It was the best birthday of all.
     """,
@@ -358,7 +358,7 @@ Frame(
     """
     {@open}
     ? {@about}
-    Near {near} lived {a_old}, and {ohe} was the grumpiest {oword} [for miles around|in the whole world, or so people said]. {Ohis} name was {o}. When anyone laughed, {ohe} [banged {ohis} window shut|shouted, "Be quiet!"|grumbled, "Noise, noise, noise!"]. 
+    Near {near} lived {a_old}, and {ohe} was the grumpiest {oword} [for miles around|in the whole world, or so people said]. {Ohis} name was {o}. When anyone laughed, {ohe} [banged {ohis} window shut|shouted, "Be quiet!"|grumbled, "Noise, noise, noise!"].
     [Everyone went the long way round|Everyone tiptoed past {ohis} door]. But every morning {h} said, "Good morning, {o}!" And every morning {o} said, "[Hmpf!|Humph!|What is good about it?]"
     ? "[Why do you bother?|Why do you always say it?]" asked {ff}. "[Perhaps tomorrow {ohe} will say it back|A good morning costs nothing]," said {h}.
     --

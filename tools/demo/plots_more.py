@@ -12,14 +12,14 @@ Frame(
     {h} had a beautiful voice. But {he} only sang [when nobody was near|at {near}, where nobody could hear {him}]. [As soon as somebody looked at {him}, {his} throat closed up like a purse.|If anyone looked at {him}, not one note would come.]
     {@oneday}, {ff} came by and heard it. "[That was you?|Was that you?]" asked {f}. "[You must sing at the summer feast|You have to sing for everyone]!" {h} [turned red|wanted to hide]. "I cannot," {he} said. "[Too many eyes.|They will all look at me.]"
     --
-    But {f} [begged and begged|asked again every day], and at last {h} said yes. When the evening came, {he} stood on the stage. There were eyes everywhere. {@silence} {h} opened {his} mouth. [Nothing came out.|Not a squeak.] 
+    But {f} [begged and begged|asked again every day], and at last {h} said yes. When the evening came, {he} stood on the stage. There were eyes everywhere. {@silence} {h} opened {his} mouth. [Nothing came out.|Not a squeak.]
     ? {@breath}
     ~~
     Then {f} [had an idea|jumped up]. {Trick}
-    Now there were no eyes. {h} [took a breath|shut {his} eyes] and began, very softly. {He} sang about {song}. [The song grew and grew.|{His} voice rose like a bird.] 
-    When it was over, nobody moved. [Then the clapping began, and it did not stop.|Then they clapped until their palms were warm.] 
+    Now there were no eyes. {h} [took a breath|shut {his} eyes] and began, very softly. {He} sang about {song}. [The song grew and grew.|{His} voice rose like a bird.]
+    When it was over, nobody moved. [Then the clapping began, and it did not stop.|Then they clapped until their palms were warm.]
     --
-    "[Shall we do it this way again?|How was it?]" asked {f}. "[I think I can do it with eyes now|It was not so bad]," said {h}. "[Perhaps two eyes at first|But let us begin with only yours]." 
+    "[Shall we do it this way again?|How was it?]" asked {f}. "[I think I can do it with eyes now|It was not so bad]," said {h}. "[Perhaps two eyes at first|But let us begin with only yours]."
     / The next time, {h} asked for one small lamp. And the time after that, {he} sang in the bright sunshine, and {he} looked at everyone and smiled.
     """,
     """
@@ -110,7 +110,7 @@ Frame(
     ? {@think}
     ~~
     {h} climbed down. "[I know why it stopped|I have found it]," {he} said, and told them. "[Throw out the nest!|Birds or no birds, we need the time!]" cried the mayor. But {h} said, "[They only need two weeks|It is only until they can fly]. [I will be the clock until then.|Until then, I will ring the bell by hand.]"
-    So {h} looked at the sun by day and at the stars by night, and {he} rang the bell by hand: [bong, bong, bong|one, two, three]. [{He} was early once, and late twice, and nobody minded.|Sometimes {he} was a little late, but so was everyone else.] 
+    So {h} looked at the sun by day and at the stars by night, and {he} rang the bell by hand: [bong, bong, bong|one, two, three]. [{He} was early once, and late twice, and nobody minded.|Sometimes {he} was a little late, but so was everyone else.]
     --
     After two weeks, the young birds [stood on the edge of the nest|beat their wings] and flew out over the roofs. {h} took the empty nest out of the wheel, and tick, tock, the clock went again.
     [Each spring the birds come back. And for two weeks the bell is rung by hand, and nobody wants it any other way.|{h} put the nest under the roof of the tower, where it was safe, and the next spring the birds were back.]
@@ -132,15 +132,15 @@ Frame(
     ? {@about}
     {h} had a little garden, and {he} was proud of {his} {veg}. But one morning, [three of them were gone|some of them were gone]! The next morning, more of them were gone. "[A thief!|Somebody is stealing my {veg}!]" cried {h}.
     ? "[I would build a high fence|I would dig a deep hole]," said {oo}.
-    "I will catch the thief," said {h}. That night {he} hid {hide} with {catch}. [The moon rose.|An owl called.] {h} [nearly fell asleep|rubbed {his} eyes]. 
+    "I will catch the thief," said {h}. That night {he} hid {hide} with {catch}. [The moon rose.|An owl called.] {h} [nearly fell asleep|rubbed {his} eyes].
     --
-    Then [something rustled|there were small steps]. {h} jumped up. "[Stop, thief!|I have got you!]" {he} cried and held up {his} lantern. 
+    Then [something rustled|there were small steps]. {h} jumped up. "[Stop, thief!|I have got you!]" {he} cried and held up {his} lantern.
     There stood {f}, {a_fkind} that {h} had never seen before, [thin and trembling|as thin as a stick]. In {fhis} arms {fhe} held the smallest of the {veg}. "[Please do not be angry|I am so sorry]," {fhe} said. "[I come from far away, and I have no home.|I was so hungry, and I did not dare to ask.]"
     ~~
     {h} [lowered the lantern|looked at {fhim} for a long time]. {He} was not angry any more. "[If you had asked, I would have said yes|You should have knocked]," {he} said. "[Come in|Come inside]. {veg_c} taste better as soup."
-    They cooked soup, and {f} ate four bowls. "[I cannot pay for it|How can I pay you back?]," said {f}. "[Do you know anything about gardens?|What can you do?]" asked {h}. "{skill}," said {f}. 
+    They cooked soup, and {f} ate four bowls. "[I cannot pay for it|How can I pay you back?]," said {f}. "[Do you know anything about gardens?|What can you do?]" asked {h}. "{skill}," said {f}.
     --
-    So {f} stayed and helped. By autumn, the garden was [twice as big|more beautiful than ever], [and there were more {veg} than they could eat|with enough for everyone]. 
+    So {f} stayed and helped. By autumn, the garden was [twice as big|more beautiful than ever], [and there were more {veg} than they could eat|with enough for everyone].
     They put what was left over on a small table by {path}, with a sign: PLEASE TAKE ONE. [Nobody had to steal any more.|And nobody who was hungry had to come at night.]
     """,
     """
@@ -166,7 +166,7 @@ Frame(
     / In the rocks lived a voice, but {h} did not know that. {He} was in a bad mood that day, and {he} kicked a stone and shouted, "Go away!" "Go away!" said a voice from the other side.
     {h} [was startled|jumped]. ["Who are you?" {he} shouted. "Who are you?" said the voice.|"Who is there?" {he} shouted. "Is there? Is there?" said the voice.] "Stop that!" cried {h}. "Stop that!" cried the voice. "You are silly!" "You are silly!" said the voice.
     --
-    {h} ran home, [red with anger|quite upset]. "[There is someone in the mountains who is very rude|Somebody over there calls me silly]," {he} told {e}. 
+    {h} ran home, [red with anger|quite upset]. "[There is someone in the mountains who is very rude|Somebody over there calls me silly]," {he} told {e}.
     {His} {elder} [smiled|hid a smile]. "[What did you say first?|And what did you say?]" {ehe} asked. {h} [looked at {his} toes|did not answer]. "[Go back and say something kind|Try it once more, in a friendly way]," said {his} {elder}. "[Voices are like mirrors.|You may be surprised.]"
     ~~
     The next day {h} stood in the same place. {@breath} "[Hello!|Good morning!]" {he} called. "Hello!" called the voice. "I like you!" called {h}. "I like you!" the voice called back. "Come and play!" "Come and play!"
@@ -187,13 +187,13 @@ Frame(
     ["a little boat", "a little {plain} boat", "{name} the little boat", "a boat who wanted to see the sea", "the sea"],
     ["The Little Boat", "{name} the Little Boat", "{name} and the Sea"],
     """
-    Once upon a time there was a little {plain} boat named {name}. She lived [on a small lake|on a quiet pond|in a calm harbour], and every day she carried {carried} from one side to the other. 
+    Once upon a time there was a little {plain} boat named {name}. She lived [on a small lake|on a quiet pond|in a calm harbour], and every day she carried {carried} from one side to the other.
     / {name} was a little {plain} boat. All day long she carried {carried} across a quiet lake, from one side to the other and back again.
     / There was once a little {plain} boat who was called {name}. She was tied to a wooden pier with a short rope, and she carried {carried} across the lake.
     "[I would like to see the sea|What is behind the bend of the river?]," she often thought. But the big boats laughed. "[You?|A nutshell like you?]" they said. "[The first wave would swallow you|You are much too small for the sea]."
     --
     One night [a storm came|the wind was so strong that it howled], and {name}'s rope tore. Away she went, down the river, [faster and faster, past fields and sleeping villages|under bridges and past dark woods], and when the morning came, she was at sea.
-    It was [big and blue and had no other side|wider than anything she had ever seen]. The waves lifted her up and set her down. [She was afraid at first. Then she noticed that she was dancing.|"I am floating," she said. "I am not sinking at all!"] 
+    It was [big and blue and had no other side|wider than anything she had ever seen]. The waves lifted her up and set her down. [She was afraid at first. Then she noticed that she was dancing.|"I am floating," she said. "I am not sinking at all!"]
     ~~
     Then she heard a cry. {Cry} The big boats [could not come|were too big to come] near, because the water there was [shallow and full of rocks|too shallow]. But {name} was little. She slipped between the rocks, [to the left, to the right, and through the middle|as nimble as a fish]. "[Climb in!|Hold on to me!]" she called.
     --
@@ -225,13 +225,13 @@ Frame(
     / In a small station stood a little old train named {name}. He had a round chimney and {plain} wheels, and he was never in a hurry. "[You belong in a museum|What a slow old thing]," said the fast new express train.
     "[I like to stop|Every station has a story]," said {name}. [He knew everybody on the line.|He waited for those who were late, and he tooted for every cow.] He knew {knew}.
     --
-    One winter night it snowed and snowed. The express train [raced into the dark|rushed off as usual]. But out in the hills it stuck fast in a drift, with all its passengers[, and the lights went out|]. 
+    One winter night it snowed and snowed. The express train [raced into the dark|rushed off as usual]. But out in the hills it stuck fast in a drift, with all its passengers[, and the lights went out|].
     "[We need help!|Who can get through?]" they called at the station. "I can try," said {name}. "[I am slow|I am not fast], but I know the way."
     ~~
     [Puff, puff, he went|Slowly, slowly he went], through the white night. {Helped} [He did not hurry. He looked carefully at every yard of the track.|Step by step, wheel by wheel, he pushed the snow aside.]
     At last he saw {the_express}. "[Is there someone?|Hello?]" it asked in a very small voice. "[It is only me, the slowcoach|Good evening]," said {name}. "[Hold on tight, and I will pull you home|Let us go home together]."
     --
-    It took all night, and they stopped at every station, because at every station there was [hot soup|hot tea] for the passengers. [When the sun rose, they rolled in, the little train in front and the big one behind.|At sunrise they were home.] 
+    It took all night, and they stopped at every station, because at every station there was [hot soup|hot tea] for the passengers. [When the sun rose, they rolled in, the little train in front and the big one behind.|At sunrise they were home.]
     "[Thank you|I am sorry that I laughed]," said the express train. "[Will you teach me to stop?|What do you see when you go so slowly?]" "[Everything|Come along on Sunday, and I will show you]," said {name}.
     """,
     """
@@ -258,7 +258,7 @@ Frame(
     On a rainy day, {h} climbed up to the attic. [Dust danced in the air.|It smelled of old paper and apples.] In the darkest corner, under {under}, {he} found an old {toy}[, grey with dust|]. {Gone} was missing, and its colours were nearly gone.
     "[Poor thing|Who did this belong to?]," said {h}. [{He} blew off the dust.|{He} wiped its face with {his} sleeve.] And was it only the light, or did the {toy} [smile|blink]?
     --
-    {h} carried it down and mended it. {He} made a new {part} out of {mat}, and {he} tied a {plain} ribbon around its neck. It took [all afternoon|three evenings]. 
+    {h} carried it down and mended it. {He} made a new {part} out of {mat}, and {he} tied a {plain} ribbon around its neck. It took [all afternoon|three evenings].
     ? {@rain}
     When {his} {grand} came into the room, {ghe} [stood still|put down the tea tray]. "[Where did you find that?|I have not seen it for sixty years]," {ghe} said[, and {ghis} voice was strange|]. "When I was as small as you, that was my best friend. [Its name was {tname}.|I called it {tname}.] [One day it was gone, and I cried for a week.|We moved house, and I thought it was lost.]"
     ~~
@@ -288,9 +288,9 @@ Frame(
     Every autumn there was a lantern feast. [Everybody made a lantern, and each one wanted to have the biggest.|There were lanterns as big as pumpkins and lanterns as big as carts.] {h} had only {small_thing}. {He} [cut little holes in it|painted stars on it], put a stub of candle inside, and that was {his} lantern.
     "[Is that all?|That tiny thing?]" said {both}, who carried {bigone}. "[Nobody will see it|It will go out at the first puff of wind]." {h} [hid it under {his} coat|said nothing].
     --
-    They walked in a long line through the evening. Then the wind came. [Poof! Poof! One big lantern after another went out.|The big lanterns caught the wind like sails, and one after another they went out.] Fog rolled in, [white and thick as milk|so thick that nobody could see the path]. The little ones began to cry. "[Has nobody got a light?|Has anybody got a light?]" 
+    They walked in a long line through the evening. Then the wind came. [Poof! Poof! One big lantern after another went out.|The big lanterns caught the wind like sails, and one after another they went out.] Fog rolled in, [white and thick as milk|so thick that nobody could see the path]. The little ones began to cry. "[Has nobody got a light?|Has anybody got a light?]"
     ~~
-    "I have," said {h}. {He} opened {his} coat. There was the smallest lantern, and it was still burning, because [the wind had not found it|it had been so small and so well hidden]. 
+    "I have," said {h}. {He} opened {his} coat. There was the smallest lantern, and it was still burning, because [the wind had not found it|it had been so small and so well hidden].
     It was only a little light, but in the dark it was [like a star|as bright as anything]. {h} went in front, and all the others [held on to each other and followed|followed, one behind the other]. [Past {near}, past {near2}, step by step|Step by step], {he} led them home.
     --
     At the first door they lit all the big lanterns again, from the flame of the smallest one. [It did not get any smaller from giving.|And although it gave and gave, its flame was not one bit smaller.]
@@ -309,13 +309,13 @@ Frame(
     ["the sea", "a little {sea} who lost her song", "{name} the {sea}", "a {sea}", "life under the sea", "a {sea} and a whale"],
     ["{name}'s Song", "The Song of the Sea", "{name} the {Sea}"],
     """
-    Once upon a time, in {seaplace}, there lived a little {sea} named {name}. 
+    Once upon a time, in {seaplace}, there lived a little {sea} named {name}.
     / Deep down in the blue sea lived a little {sea} named {name}.
     / Far below the waves, in {seaplace}, lived a {sea} who was called {name}.
-    She had a song of her own, [a small, clear song|as clear as a drop], and she hummed it all day long [among the corals|in the swaying sea grass]. [The shrimps danced to it.|The old crab tapped his claws to it.|Even the grumpy old eel liked it.] 
+    She had a song of her own, [a small, clear song|as clear as a drop], and she hummed it all day long [among the corals|in the swaying sea grass]. [The shrimps danced to it.|The old crab tapped his claws to it.|Even the grumpy old eel liked it.]
     One morning she woke up, and the song was gone. She opened her mouth, and [only bubbles came out|nothing but bubbles came out].
     --
-    "[Have you seen my song?|Have you heard my song?]" she asked {asked1}. "[No|Not today]," said {said1}, "but look {look1}." There she found {found1}, but no song. She asked {asked2}. "[Songs come and go like the tide|A song cannot be held]," said {said2}. 
+    "[Have you seen my song?|Have you heard my song?]" she asked {asked1}. "[No|Not today]," said {said1}, "but look {look1}." There she found {found1}, but no song. She asked {asked2}. "[Songs come and go like the tide|A song cannot be held]," said {said2}.
     ? [The water grew cooler and darker.|A cloud of tiny silver fish swam past.]
     {name} swam on, out into the deep water, where everything was [dark blue|quiet and dim]. [There she met a whale. He was as big as an island.|Something huge and dark came gliding by. It was a whale.] And he was humming her song!
     ~~
@@ -349,10 +349,10 @@ Frame(
     --
     The hat sailed past {near}. It rolled along {path}, and it [skipped over|hopped across] a fence. It landed on the head of {wearer1}. {h} reached out, and whoosh, it was off again! It landed on {wearer2}. {h} crept up on tiptoe, and whish, it was gone!
     ? "[Are you playing catch?|What a game!]" called {ff}. "[I am not playing|It is not a game]!" panted {h}.
-    At last {he} could not run any more. {He} sat down on a stone. "[Wind|Please, Wind]," {he} said, "[why do you want my hat?|what do you want with a hat?]" 
+    At last {he} could not run any more. {He} sat down on a stone. "[Wind|Please, Wind]," {he} said, "[why do you want my hat?|what do you want with a hat?]"
     ~~
     The wind stopped. [It was suddenly very quiet.|A few leaves sank to the ground.] "[I do not want it at all|I do not even have a head]," said the wind[ softly|]. "But when I take a hat, somebody runs with me. [When I only blow, they all shut their doors.|Nobody ever wants to play with the wind.]"
-    "[You could have asked|Is that all?]," said {h}. [{He} thought for a moment.|{He} had to smile.] "[Put down my hat, and I will show you something|Wait here]." 
+    "[You could have asked|Is that all?]," said {h}. [{He} thought for a moment.|{He} had to smile.] "[Put down my hat, and I will show you something|Wait here]."
     {He} {made}. "[Now blow!|Now, Wind, blow!]" {he} called. [And the wind blew with all its joy.|How the wind laughed!] {Fun}
     --
     When it was evening, the wind set the hat on {h}'s head, [very gently, and quite straight|and it only tugged it once, for fun]. "[Tomorrow again?|Will you come out tomorrow?]" it whispered. "[Tomorrow again|If it is windy]," said {h}.
@@ -385,10 +385,10 @@ Frame(
     {h} sat down at the edge of the well. There was only one wish left. [{He} could wish for gold.|{He} could wish for a castle with a hundred rooms.] {@think}
     ~~
     [What had {he} been missing all this time?|What did {he} really want?] {He} looked at {his} little home, and {he} thought of the smell of {food} and of {his} friends. "I wish," {he} said slowly, "that everything is as it was this morning[, please|]."
-    Pling! And everything was as before[: the old fence, the crooked chimney and the small kitchen table|. The birds sang, and the bucket stood by the well]. 
+    Pling! And everything was as before[: the old fence, the crooked chimney and the small kitchen table|. The birds sang, and the bucket stood by the well].
     --
     "[Are you sorry?|Was it a waste?]" asked the voice from the deep. {h} laughed. "[No|Not at all]," {he} said. "[Now I know that I had it all the time|This morning I did not know how good it was. Now I know]."
-    [Then {he} went home and invited everyone to supper.|And {he} ran home, as happy as if {he} had wished for it.] 
+    [Then {he} went home and invited everyone to supper.|And {he} ran home, as happy as if {he} had wished for it.]
     """,
     """
     How many wishes did {h} have?=>{He} had three wishes.

@@ -12,16 +12,16 @@ Frame(
     Once a year there was a {contest} contest[ near {near}|], and {h} wanted to win it. {He} had {prepared}. "[This year I will win|The golden cup will be mine]," {he} said[, and {he} could hardly sleep the night before|].
     --
     On the morning of the contest, {h} set off early. On the way {he} met {ff}, who was [sitting by the road|standing on the path] in tears. "{problem}," said {f}. "[I was going to be in the contest, too|Now I cannot be in the contest]."
-    {h} [looked at the sun|looked down the road]. [The contest would start soon.|There was not much time.] If {he} stopped, {he} [would be late|might come too late]. {He} took one step, and another. Then {he} turned round. "[I will help you|Come, we will do it together]," {he} said. 
+    {h} [looked at the sun|looked down the road]. [The contest would start soon.|There was not much time.] If {he} stopped, {he} [would be late|might come too late]. {He} took one step, and another. Then {he} turned round. "[I will help you|Come, we will do it together]," {he} said.
     {Help}
     ? {@sense}
     --
     When they got there, they were the last. {h} was out of breath, and {his} {entry} was {entrystate}. [First prize went to somebody else.|The golden cup went to {oo}.] {h} [clapped politely, but there was a lump in {his} throat|tried to smile].
-    Then the judge, [a very old lady with a very tall hat|a fat man with a tiny trumpet|a tall man with a white beard], [tapped on the table|rang a bell]. "There is one more prize," said the judge. "[Somebody saw what happened on the road this morning.|A little bird told me why two of you were late.] [Anyone can win a cup. Not everyone can turn round.|There are many who can win, but few who stop for a friend.]" 
+    Then the judge, [a very old lady with a very tall hat|a fat man with a tiny trumpet|a tall man with a white beard], [tapped on the table|rang a bell]. "There is one more prize," said the judge. "[Somebody saw what happened on the road this morning.|A little bird told me why two of you were late.] [Anyone can win a cup. Not everyone can turn round.|There are many who can win, but few who stop for a friend.]"
     ~~
     And the judge gave {h} {prize}.
     ? {@happy}
-    "[We won it together|Half of it is yours]," {he} said to {f}. And on the way home they [talked about next year|sang all the songs they knew|ate what was left of everything]. 
+    "[We won it together|Half of it is yours]," {he} said to {f}. And on the way home they [talked about next year|sang all the songs they knew|ate what was left of everything].
     [Next year they entered the contest together, and what they made was very odd and very good.|It was only a small prize, but {h} was prouder of it than of any cup.]
     """,
     """
@@ -48,18 +48,18 @@ Frame(
     """
     {@open}
     ? {@about}
-    {Inplace2} lived a {fkind} [named|called] {f}, who was [big and loud|strong and rude] and liked to frighten the others. {Fhe} [took their {snack}|pushed in at the front of every line|knocked over their towers of stones] and laughed. "[I am the strongest|Nobody is as strong as me]," {fhe} shouted[ all day long|]. 
+    {Inplace2} lived a {fkind} [named|called] {f}, who was [big and loud|strong and rude] and liked to frighten the others. {Fhe} [took their {snack}|pushed in at the front of every line|knocked over their towers of stones] and laughed. "[I am the strongest|Nobody is as strong as me]," {fhe} shouted[ all day long|].
     "[Somebody should teach {fhim} a lesson|If only {fhe} would stop]," said {oo}. "[I could not beat {fhim}|I am not strong]," said {h}. "But I can think."
     --
-    The next morning {h} went to {f}. "[I hear that you are very strong|They say that you are stronger than anyone]," {he} said. "[Of course I am!|I am the strongest of all!]," roared {f}. "[Try me!|I can do anything!]" 
-    "Then {dare}," said {h}. 
-    {f} laughed. "[That is easy|Nothing easier]!" {Tried} {@silence} 
+    The next morning {h} went to {f}. "[I hear that you are very strong|They say that you are stronger than anyone]," {he} said. "[Of course I am!|I am the strongest of all!]," roared {f}. "[Try me!|I can do anything!]"
+    "Then {dare}," said {h}.
+    {f} laughed. "[That is easy|Nothing easier]!" {Tried} {@silence}
     ~~
     All the others were watching now. {f} turned red. [{Fhe} waited for them to laugh.|"Go on, laugh," {fhe} muttered.] But {h} did not laugh. "[Nobody can do it alone|It cannot be done alone, however strong you are]," {he} said. "[Let us try it together|That is the secret. Come, I will help you]." {Solved}
     ? {@sense}
     --
     "[That was fun|It worked]," said {f}[, and looked surprised|]. Then {fhe} said very quietly, "[Nobody ever wants to play with me.|I thought nobody liked me, so I shouted.]" "[You never asked|It is hard to play with somebody who shouts]," said {o}.
-    {f} looked at {fhis} feet. "May I play with you?" {fhe} asked. "[Yes|Of course]," said {h}, "[if you wait your turn|and you can start by saying sorry]." 
+    {f} looked at {fhis} feet. "May I play with you?" {fhe} asked. "[Yes|Of course]," said {h}, "[if you wait your turn|and you can start by saying sorry]."
     [And {f} did.|So {f} said sorry, to one after the other.] {Fhe} was still the strongest of them all. But now {fhe} [carried the little ones on {fhis} back|built the highest towers of stones for everyone|held the other end of the skipping rope], and that is a much better thing to be strong for.
     """,
     """
@@ -92,12 +92,12 @@ Frame(
     ? {@sad}
     {f} had watched it all. "[Alone you will never do it!|You are doing half of it!]" {fhe} shouted. "What?" shouted {h}. "[I said, build half!|I said, half!]" shouted {f}, [and held up a hammer|and pointed at {fhimself}].
     ~~
-    {h} understood. {He} would build from this side, and {f} would build from that side. [All day long there was hammering on both banks.|They sawed and hammered on both banks.] [Every day the two halves grew a little.|{h} found that {f} was good at knots, and {f} saw that {h} was good at measuring.] 
+    {h} understood. {He} would build from this side, and {f} would build from that side. [All day long there was hammering on both banks.|They sawed and hammered on both banks.] [Every day the two halves grew a little.|{h} found that {f} was good at knots, and {f} saw that {h} was good at measuring.]
     ? {@sense}
     On the last day only one plank was missing, the one in the very middle. [They laid it together.|{h} held one end, and {f} held the other end.] It fitted!
     --
     And there they stood in the middle of the bridge, nose to nose. Suddenly they did not know what to say. "[Hello|Good morning]," said {h}, quite softly. "[Hello|Good morning]," said {f}, and they both laughed. [It was so nice not to have to shout.|After all that shouting, it was lovely to whisper.]
-    They [sat down with their feet above the water|sat down right there] and shared {food}. 
+    They [sat down with their feet above the water|sat down right there] and shared {food}.
     [And before the week was over, everybody used the bridge.|Soon the others came over, too, from both sides, with baskets and carts and cousins.] "[Who built it?|Who made this fine bridge?]" strangers asked. ["I built half of it," said {h}. "And I built the other half," said {f}.|"Only half of it is mine," said {h}. "The other half is mine," said {f}.]
     """,
     """
@@ -120,7 +120,7 @@ Frame(
     {h} and {his} friends {f} and {o} wanted to build a tree house. [They had found the perfect tree.|There was a tree with three strong branches, just right for it.] {h} brought {thing1}, {f} brought {thing2}, and {o} brought {thing3}.
     But [each of them wanted something different|they could not agree]. {h} wanted {want1}. {f} wanted {want2}. {o} wanted {want3}. [They shouted until the birds flew away.|They talked all at once, and nobody listened.] In the end, each of them began to build alone, on a different branch.
     --
-    {h} had no {lack1}. {f} had no {lack2}. {o} had no {lack3}. By evening there were [three piles of wood and three cross faces|three crooked floors and not one house]. Then it began to rain. 
+    {h} had no {lack1}. {f} had no {lack2}. {o} had no {lack3}. By evening there were [three piles of wood and three cross faces|three crooked floors and not one house]. Then it began to rain.
     ? {@rain}
     [All three of them|They] huddled under the same big leaf, because it was the only dry place in the whole tree. Nobody spoke. [Then {o} sneezed, and {f} giggled, and {h} had to laugh, too.|Then a drop fell on all three noses, one after the other, and they began to giggle.]
     "[We are silly|How silly we are]," said {h}. "[You have what I need, and I have what you need|We have everything for one house, and we tried to build three]."
@@ -160,7 +160,7 @@ Frame(
     --
     [Out of the mud|After a while], one after another, they came back, [brown up to the ears|wet and tired]. "[We were lost|We were stuck]," said {f}, and {fhe} was not laughing any more. "[Why did you not go on?|You could have won!]" "[And who would have clapped?|A race is no fun alone]," said {h}.
     So they all walked the last part together, at {h}'s speed, [and {h} showed them everything that {he} had seen|and it was the nicest part of the whole race]. And when they came to the finish line, [{f} stepped back and said, "After you."|they stopped, and they pushed {h} in front.]
-    [That is how the slowest of them all won the big race.|So {h} won, by one small step.] 
+    [That is how the slowest of them all won the big race.|So {h} won, by one small step.]
     """,
     """
     Who was the fastest?=>{f} was the fastest of them all.
@@ -181,16 +181,16 @@ Frame(
     ? {@about}
     {h} had planned a picnic with {f} and {o}. [{He} had packed everything twice.|{He} had looked forward to it all week.] There was {dish1}, there was {dish2}, and there was a blanket [with red squares|as blue as the sky]. {He} woke up early, opened the curtain, and [{his} mouth fell open|{his} smile went away]. It was raining!
     ? {@rain}
-    "[It will stop|It is only a shower]," {he} said. But it did not stop. [The path turned into a brook.|The sky was grey from end to end.] 
+    "[It will stop|It is only a shower]," {he} said. But it did not stop. [The path turned into a brook.|The sky was grey from end to end.]
     --
-    Knock, knock. There stood {both}, dripping. "[What a pity|So, no picnic]," said {f}. [{h} looked at the basket, and {his} lip trembled.|{h} nearly cried. "Everything is spoiled," {he} said.] 
+    Knock, knock. There stood {both}, dripping. "[What a pity|So, no picnic]," said {f}. [{h} looked at the basket, and {his} lip trembled.|{h} nearly cried. "Everything is spoiled," {he} said.]
     {o} looked out at the rain. "[Who says that a picnic must be dry?|A picnic is only eating on a blanket]," {ohe} said. "{idea}"
     ~~
     [So that is what they did.|And they did just that.] {Did} {dish1c} [tasted even better than in the sun|had never tasted so good], and they [told each other stories about the sea|made up a song about rain|played that they were sailors on a ship].
     ? {o} put a bowl on {ohis} head and said that it was a rain hat.
     --
     In the afternoon they went out after all and jumped into the puddles, [from the smallest to the biggest|one, two, three, splash]. [They were so wet that they could not get any wetter.|They floated little boats of bark down the path.] And just before evening, the sun came out, and over {placethe} stood a rainbow, [with both feet on the ground|from one end to the other].
-    "[If it had not rained, we would not have seen that|A dry picnic has no rainbow]," said {h}. 
+    "[If it had not rained, we would not have seen that|A dry picnic has no rainbow]," said {h}.
     [After that, whenever it rained, somebody knocked at {h}'s door with a basket.|"Next week again?" asked {f}. "Only if it rains," said {h}.]
     """,
     """
@@ -213,15 +213,15 @@ Frame(
     {@open}
     ? {@about}
     {@oneday}, {h} found {a_map} in {mapplace}. On it somebody had drawn a path, three trees and a big red cross. "[A treasure map!|Treasure!]" {he} shouted, and {he} ran to {ff}. "[Come on|Get a spade]! [We will be rich!|Let us find it!]"
-    They set off with a spade and [two sandwiches|a bag of apples]. On the back of the map were three lines. The first was: {line1}. 
+    They set off with a spade and [two sandwiches|a bag of apples]. On the back of the map were three lines. The first was: {line1}.
     --
-    [That was easy.|They did not have to think long.] {Step1} 
-    The second line was: {line2}. {Step2} [Here they nearly quarrelled, because {h} wanted to go left and {f} wanted to go right.|{f} got a stone in {fhis} shoe, and {h} pulled it out.] 
+    [That was easy.|They did not have to think long.] {Step1}
+    The second line was: {line2}. {Step2} [Here they nearly quarrelled, because {h} wanted to go left and {f} wanted to go right.|{f} got a stone in {fhis} shoe, and {h} pulled it out.]
     ? {@sense}
     The third line was harder: {line3}. {@think} "I know!" cried {f}. {Step3}
     ? There stood three trees, just as on the map.
     ~~
-    They dug and dug. [The hole was already as deep as {h} was tall.|Earth flew in all directions.] Then the spade went clonk. It was a box! {@breath} They opened the lid. 
+    They dug and dug. [The hole was already as deep as {h} was tall.|Earth flew in all directions.] Then the spade went clonk. It was a box! {@breath} They opened the lid.
     There was no gold in it. They found {inside}, and a letter. "[Dear finder|Dear friend]," it said. "{letter}"
     --
     {h} and {f} looked at each other. [They were dusty, they were tired, and they had laughed more than ever before.|They thought of the long way and of everything that they had done that day.] "[It is true|Whoever wrote this was clever]," said {h}.
@@ -259,7 +259,7 @@ Frame(
     ? {@silence}
     "[Then we are all afraid|I am afraid, too]," said {f}[ at last|]. "[Let us be afraid together|Three afraids make one brave]." So they held on to each other and went forward, [one small step at a time|very slowly].
     --
-    And there, {where0}, lay {truth}. [They looked at it. Then they laughed until they had to sit down.|"Hush," said {h}, and they tiptoed away and giggled all the way home.] 
+    And there, {where0}, lay {truth}. [They looked at it. Then they laughed until they had to sit down.|"Hush," said {h}, and they tiptoed away and giggled all the way home.]
     "[You know|Do you know]," said {o}, "that was the bravest thing I have ever seen." "Going in there?" asked {h}. "No. Telling the truth."
     [After that, {h} still told stories. But at the end {he} always winked, and everyone knew.|{h} still tells the story of that night. The {monster} gets a little smaller every time.]
     """,

@@ -16,7 +16,7 @@ Frame(
     "[It is well again|Its wing has healed]," said {his} {elder}. "[Now you must let it go|It belongs to the sky]." {h} [looked at the floor|felt a lump in {his} throat]. [{He} wished that the {bird} could stay for ever.|{He} loved the {bird} very much.]
     But in the morning, {he} carried it outside and opened {his} {hands}. The {bird} [sat there for a moment|looked at {him} once more]. Then it [spread its wings and flew|flew up], higher and higher, until it was [only a dot|out of sight].
     ~~
-    [The house was very quiet that winter.|For a long time {h} looked up at the sky.] But in spring, there was a tapping at the window. There sat the {bird}, [and it was not alone|with three little ones beside it]. 
+    [The house was very quiet that winter.|For a long time {h} looked up at the sky.] But in spring, there was a tapping at the window. There sat the {bird}, [and it was not alone|with three little ones beside it].
     / {h} was sad, but {he} was happy, too. And the next morning, and every morning after that, a song came in through the window.
     """,
     """
@@ -35,12 +35,12 @@ Frame(
     """
     {@open}
     ? {@about}
-    One {morning} morning, after {he} had swallowed {food} much too fast, {h} got the hiccups. Hic! [{His} hat jumped.|{His} whole body jumped.] Hic! 
+    One {morning} morning, after {he} had swallowed {food} much too fast, {h} got the hiccups. Hic! [{His} hat jumped.|{His} whole body jumped.] Hic!
     "[Stand on your head|Hold your breath]," said {ff}. {h} did so. Hic! It did not help. ["Drink some water backwards," said {oo}. {h} did that as well. Hic! Now {he} was also wet.|"Hop around in a circle," said {oo}. {h} did that as well. Hic! Now {he} was also dizzy.]
     --
     [{h} went to {wise}.|So {he} went to see {wise}.] "[Hiccups?|I see]," said {wisethe}. "[They must be frightened away|You need a good fright]." And all of them tried to frighten {him}. {f} jumped out from behind {near}. Boo! {o} [made a terrible face|came in a bed sheet]. Whoo! But {h} only laughed. Hic!
     ~~
-    [By evening {h} was very tired.|The sun was already low.] {Small} 
+    [By evening {h} was very tired.|The sun was already low.] {Small}
     "[Look!|Did you see that?]" said {h}. And then {he} noticed something. {He} waited. Nothing jumped. [The hiccups were gone!|Not one hic!] "[I forgot to have them|They went away when I was not thinking about them]," {he} said.
     ? "[That is the best way to lose a thing that you do not want|Of course]," said {wisethe}.
     {@happy} [And that evening {he} ate very, very slowly.|"Who is hungry?" asked {f}. "Me," said {h}, "but I will chew this time."|"Hic," said {f}. "Oh no!"]
@@ -64,7 +64,7 @@ Frame(
     One day they both {found}. ["I saw it first!" said {h}. "No, I did!" said {f}.|"It is mine!" said {h}. "No, it is mine!" said {f}.|"I found it!" said {h}. "No, I found it!" said {f}.] They pulled, one on this side and one on that side. [Neither would let go.|Harder and harder they pulled.] {Broke}
     ["That was your fault," said {h}. "No, it was yours," said {f}.|"You broke it," said {h}. "No, you did," said {f}.|"Now look what you have done," said {h}. "Look what you have done," said {f}.] And they turned around and went home, {h} to the left and {f} to the right.
     --
-    [The next day was very long.|It was a long, dull day.] {h} played {alone}, but it is not much fun to play that alone. {He} [told a joke, but nobody laughed|found a funny stone, but there was nobody to show it to]. 
+    [The next day was very long.|It was a long, dull day.] {h} played {alone}, but it is not much fun to play that alone. {He} [told a joke, but nobody laughed|found a funny stone, but there was nobody to show it to].
     ? {@sense}
     {@think} [What was it that they had quarrelled about? It seemed very small now.|"It was such a little thing," {he} said to {himself}.] {He} got up and went to see {f}. And halfway, by {near}, {he} met {f}, who was on {fhis} way to {h}.
     "I am sorry," said both of them at the same time. [Then they had to laugh.|Then they both went red, and then they laughed.]
@@ -96,10 +96,10 @@ Frame(
     In the shop window there were {shop}. [{h} pressed {his} nose against the glass.|{h} looked at them for a long time.] "[If only I had some money|They are much too dear]," {he} sighed[, and walked on|].
     --
     {ff} saw {him}. "[Why do you look so sad?|What is wrong?]" {fhe} asked. {h} told {fhim}. "[What does {ehe} like best?|What makes {ehim} happy?]" asked {f}. {h} thought about it. "{elike}," {he} said. [Then {he} jumped up.|And all at once {he} knew what to do.]
-    {Make} It took all [evening|afternoon]. 
+    {Make} It took all [evening|afternoon].
     ? {@sense}
     ~~
-    The next day, the others brought their presents. There was [a silk scarf|a silver brush], and there was [a glass bowl|a box with a gold lid]. Last of all came {h}. "[It did not cost anything|It is only a small thing]," {he} said[ very softly|]. 
+    The next day, the others brought their presents. There was [a silk scarf|a silver brush], and there was [a glass bowl|a box with a gold lid]. Last of all came {h}. "[It did not cost anything|It is only a small thing]," {he} said[ very softly|].
     {His} {elder} [opened it|looked at it], and {ehis} eyes grew wet. "[This is the best present of all|I will keep this for ever]," {ehe} said[, and hugged {him}|]. "[It has you in it.|The others came from a shop. This came from you.]"
     [And {it0} had the best place in the house, where {ehe} could see it every day.|{h} had never been so proud.]
     """,
@@ -178,11 +178,11 @@ Frame(
     """
     {@open}
     ? {@about}
-    In {his} garden stood an old {tree} tree, and that year it bore more {fruit} than ever before. [There were {fruit} in the baskets, in the bathtub and under the bed.|{h} filled every basket, every pot and both {his} boots.] 
+    In {his} garden stood an old {tree} tree, and that year it bore more {fruit} than ever before. [There were {fruit} in the baskets, in the bathtub and under the bed.|{h} filled every basket, every pot and both {his} boots.]
     {He} ate {fruit} in the morning, at noon and at night. {He} [baked|cooked] {made1}. {He} [baked|cooked] {made2}. [There were still more {fruit}.|And still the branches were full.] "[I do not want to see another one|Help]," groaned {h}.
     --
     {ff} came by. "[I have too many eggs|I have too many potatoes|My hens will not stop laying]," said {f}, and sighed. {oo_c} came by. "[I have too much honey|We have more milk than we can drink]," said {o}, and sighed as well. {@silence} Then all three began to [laugh|smile].
-    They carried three tables out to {near}. On the first they put the {fruit}, on the second what {f} had brought, and on the third what {o} had brought. [And whoever had too much of something brought it along, and whoever had too little took some home.|Soon there were ten tables, and then twenty.] 
+    They carried three tables out to {near}. On the first they put the {fruit}, on the second what {f} had brought, and on the third what {o} had brought. [And whoever had too much of something brought it along, and whoever had too little took some home.|Soon there were ten tables, and then twenty.]
     ? Somebody brought [a fiddle|a drum], and that was never too much.
     ~~
     By evening, {h} had no {fruit} left, except one. But {he} had {got}. [{He} ate the last one slowly, and it tasted good again.|{He} gave the last one to the {tree} tree. "Thank you," {he} said. "But next year, a few less, please."]
@@ -202,10 +202,10 @@ Frame(
     ["a scarecrow", "a lonely scarecrow", "{name} the scarecrow", "a scarecrow and the birds"],
     ["The Lonely Scarecrow", "{name} the Scarecrow"],
     """
-    [Once upon a time, in the middle of a field, there stood a scarecrow named {name}.|In the middle of a wide field stood a scarecrow, and his name was {name}.|There was once a scarecrow named {name}, who had a {plain} coat and a straw hat.] 
+    [Once upon a time, in the middle of a field, there stood a scarecrow named {name}.|In the middle of a wide field stood a scarecrow, and his name was {name}.|There was once a scarecrow named {name}, who had a {plain} coat and a straw hat.]
     All day long he had to frighten the birds. [When he lifted his arms, they flew away.|Whenever they saw him, they flew away.] {name} did his work well. But he was lonely. [Nobody ever stayed long enough to say hello.|"I would so much like to talk to somebody," he thought.]
     --
-    One evening, when it was growing cold, a little {bird} fell into the corn. Its wings were wet, and it [shivered|was too tired to fly]. "[Please do not frighten me|I know that I am not allowed here]," it said. 
+    One evening, when it was growing cold, a little {bird} fell into the corn. Its wings were wet, and it [shivered|was too tired to fly]. "[Please do not frighten me|I know that I am not allowed here]," it said.
     "[I am not working now|My work ends at sunset]," said {name}. "[Come into my pocket. It is full of warm straw.|You may sleep in my hat.]" And the {bird} crept in and slept.
     ? {@snight}
     ~~
@@ -228,16 +228,16 @@ Frame(
     ["a caterpillar", "a caterpillar who wanted to dance", "{name} the caterpillar", "a butterfly", "growing up"],
     ["The Caterpillar", "{name} the Caterpillar"],
     """
-    [Once upon a time, on a {leaf} leaf, there lived a small green caterpillar named {name}.|On a {leaf} leaf lived a little caterpillar whose name was {name}.|There was once a caterpillar named {name}, who was as green as her {leaf} leaf.] 
+    [Once upon a time, on a {leaf} leaf, there lived a small green caterpillar named {name}.|On a {leaf} leaf lived a little caterpillar whose name was {name}.|There was once a caterpillar named {name}, who was as green as her {leaf} leaf.]
     [She was slow and round|She had sixteen short legs], and there was one thing that she wanted more than anything: she wanted to {wish}.
-    "[You?|With those legs?]" laughed {laugher}. "[You can only crawl and eat|Caterpillars cannot do that]." {name} [crawled under her leaf|hid her face] and was sad. 
+    "[You?|With those legs?]" laughed {laugher}. "[You can only crawl and eat|Caterpillars cannot do that]." {name} [crawled under her leaf|hid her face] and was sad.
     --
     "[What can I do?|Is it true?]" she asked {adviser}. "[Eat, and sleep, and be patient|Wait]," said {adviser2}. "[There is something in you that even you do not know.|Some things have to grow in the dark.]"
     So {name} ate until she was full, and then she was very tired. She [spun herself a blanket of silk|wrapped herself in a silk blanket], from her nose to her toes, and fell asleep. [Rain fell, and wind blew, and she did not wake.|She slept for a day, and a week, and another week.]
     ? [It was dark and warm in there.|In her sleep she dreamed of colours.]
     ~~
     Then one morning the blanket grew too tight. [Crick, crack!|She pushed and she wriggled.] She crept out into the light, and something on her back unfolded, [wet and soft|like a letter]. They were wings! They were {plain} with {golden} dots.
-    [A breath of wind lifted her up.|She let go of the leaf and did not fall.] And there, above the {flowers}, {name} could {wish} at last. 
+    [A breath of wind lifted her up.|She let go of the leaf and did not fall.] And there, above the {flowers}, {name} could {wish} at last.
     "[Who is that?|How lovely!]" cried {laugher}. "[It is me, the one with the short legs|You know me]," called {name}. "[I only had to sleep on it|I was in here all the time]!"
     """,
     """
@@ -260,7 +260,7 @@ Frame(
     [Her crew must never know.|She only did it at night, when her crew was asleep.] "[A pirate who does that?|What would they say]?" she thought[, and she locked her cabin door|].
     --
     One day they met a big merchant ship. "[Attack!|At them!]" cried the crew, and they shook their swords. The merchant sailors [trembled|turned as white as their sails]. {name} [stood at the rail|climbed on the rail]. She was about to shout, "[Hand over your gold|Your money or your life]!" Then she saw {saw}.
-    {@pirsil} "Stop!" cried {name}. [She put away her sword.|She took off her hat.] And she {did}. 
+    {@pirsil} "Stop!" cried {name}. [She put away her sword.|She took off her hat.] And she {did}.
     ~~
     The crew stared at her. [Now they knew her secret.|"So that is what you do at night," said the cook.] {name} turned as red as her {redthing}. But then the [first mate, a giant with a beard,|old helmsman] cleared his throat. "[I have always wanted to learn that|My mother taught me that, too]," he [mumbled|said]. "[I write poems|I like to knit]," said another. "[And I am afraid of blood|And I only wanted to see the dolphins]," said a third.
     --
@@ -296,7 +296,7 @@ Frame(
     [Sometimes {he} was tired. Then {he} went into {his} house, shut the door and slept.|At night {he} slept in {his} house, wherever {he} was.] [Every evening {he} looked back and saw a silver line, and that was the way {he} had come.|And behind {him}, a thin silver line showed how far {he} had come.]
     ~~
     On the tenth day, [very early|just as the sun came up], {h} crawled over one last leaf, and there it was: the {goal}! {Sight} {h} [put out both {his} horns and looked and looked|sat there and did not move for a long time].
-    "[You have been slow|You are here at last]," said {passer2}, who was sitting there already. "[What took you so long?|I was here long ago, but I did not look closely. What is there to see?]" 
+    "[You have been slow|You are here at last]," said {passer2}, who was sitting there already. "[What took you so long?|I was here long ago, but I did not look closely. What is there to see?]"
     "[I was not slow|Sit down]," said {h}. "[I did not want to miss anything.|I will show you.]"
     """,
     """
@@ -316,14 +316,14 @@ Frame(
     """
     {@open}
     ? {@about}
-    {@oneday}, {h} found a {load}. [It was ten times as big as {he} was.|What a find! It was enough for the whole family.] {He} pulled at it. It did not move. {He} pushed it. It [rolled half an inch and rolled back|did not move]. 
+    {@oneday}, {h} found a {load}. [It was ten times as big as {he} was.|What a find! It was enough for the whole family.] {He} pulled at it. It did not move. {He} pushed it. It [rolled half an inch and rolled back|did not move].
     "[Leave it|It is much too big for you]," said {passer}. "[I will think of something|I am small, but I am not alone]," said {h}.
     --
     {He} called {his} brother. Together they [pushed until they were red in the face|pushed]. It [moved a little|trembled]. {He} called {his} sister. It moved a little more. Then {he} called the whole family, and {his} cousins, and the cousins of {his} cousins. [One, two, three, heave!|"All together," cried {h}. "Heave!"] And the {load} began to move.
     [Over a twig, around a stone, under a leaf|Past {near}, and around a puddle], [on and on they went|they carried it home]. {@sense}
     ? {Obstacle}
     ~~
-    When the moon rose, they [were home|had done it]. There was enough for everybody, and each one got a piece, even the smallest. [And one piece was left over.|One piece was still there.] {h} carried it to {passer}. "[For me? But I did not help|Why do you give it to me?]," said {passer}. "[You can help next time|There is enough]," said {h}. 
+    When the moon rose, they [were home|had done it]. There was enough for everybody, and each one got a piece, even the smallest. [And one piece was left over.|One piece was still there.] {h} carried it to {passer}. "[For me? But I did not help|Why do you give it to me?]," said {passer}. "[You can help next time|There is enough]," said {h}.
     [And the next time, {passer} pulled harder than anybody.|And that is how the big {load} became a feast.]
     """,
     """
@@ -346,12 +346,12 @@ Frame(
     After a long rain, a rainbow stood [over {placethe}|in the sky]. "[They say that there is a treasure at its end|At the end of the rainbow there is a pot of gold]," said {ff}. "[Let us find it!|Come on!]" cried {h}, and off they ran.
     They ran to {near}. But the end of the rainbow was [further on|now behind {near2}]. They ran to {near2}. But it was [further on still|now behind {near3}]. [However fast they ran, the rainbow ran just as fast.|It always kept the same distance, like a shy animal.]
     --
-    On the way they {way}. 
+    On the way they {way}.
     ? {@sense}
     [At last|Out of breath], they came to {near3}, and there the rainbow [grew pale and was gone|faded, first the red, then the yellow, and last of all the blue]. "[No treasure|All that for nothing]," said {f}, and [sat down in the grass|threw {fhimself} into the grass].
     ~~
     [{h} sat down beside {fhim}. Then {he} looked at {f} and began to laugh.|{h} looked at {f}. "You should see yourself," {he} said.] There was [red|purple] from the berries on {fhis} nose, yellow from the flowers on {fhis} knees, [and green from the grass everywhere|and green, and brown, and even a little blue]. "[You look like a rainbow yourself|I have found the end of the rainbow]," said {h}. "[It ends at you|It ends right here]."
-    [They laughed all the way home.|And they both agreed that no pot of gold could be so funny.] 
+    [They laughed all the way home.|And they both agreed that no pot of gold could be so funny.]
     / "[Then I am the pot of gold|Then where is my gold]?" said {f}. {h} gave {fhim} a yellow flower, and they went home, arm in arm.
     """,
     """
@@ -373,7 +373,7 @@ Frame(
     {f} fetched a ladder, but it was too short. {o} [shook a bag of food|held up a fish]. The kitten looked at it sadly and stayed where it was. [More and more people came and shouted.|Everybody shouted something different.] The more they shouted, the higher the kitten climbed.
     --
     {@think} "[Please be quiet, all of you|Hush]," {he} said. "[You would not come down either, if everyone shouted at you.|It is afraid of us.]" [They all went a few steps back.|One after the other, they fell silent.]
-    {h} sat down [under the tree|on a root], and {he} {did}. {He} did not look up. [The leaves rustled.|It was very still.] 
+    {h} sat down [under the tree|on a root], and {he} {did}. {He} did not look up. [The leaves rustled.|It was very still.]
     ~~
     [After a while, there was a scratching sound.|By and by, something scratched on the bark.] One paw, two paws, three paws, four: [backwards and very slowly|step by step], the kitten came down. It [sniffed at {his} sleeve|sat down on {his} lap] and began to purr.
     "[How did you do that?|What is your trick?]" whispered {f}. "[I only waited|I did nothing at all]," said {h}. "[Sometimes that is the hardest thing to do.|It wanted to come down. It only needed some quiet.]"
@@ -403,7 +403,7 @@ Frame(
     "[Hop on one leg|Now dance]," said {f}. {h} did, and so did the thing. [{h} stuck out {his} tongue, and it did not get angry.|{h} made a bow, and it bowed, too.]
     "[It does everything that I do!|It is copying me!]" said {h}. "[It is your shadow|That is only your shadow]," said {f}. "[I have one, too. Look.|Everybody has one. It is tied to your feet.]"
     ~~
-    Then {h} [laughed at {himself}|was a little ashamed, but then {he} laughed]. [They made shadow rabbits and shadow birds until the sun was gone.|They danced, all four of them, until the sun went down.] 
+    Then {h} [laughed at {himself}|was a little ashamed, but then {he} laughed]. [They made shadow rabbits and shadow birds until the sun was gone.|They danced, all four of them, until the sun went down.]
     "[Where is it now?|Will it be afraid at night?]" asked {h} when it was dark. "[It has gone to bed|It sleeps when you sleep]," said {f}. [So {h} said good night to it, to be polite.|"Good night, shadow," said {h}. And in the morning it was back.]
     """,
     """
@@ -421,7 +421,7 @@ Frame(
     {@open}
     ? {@about}
     {His} {grand} was ill in bed, with a red nose and cold feet. "[What I would like is a bowl of my own {soup} soup|Nothing would help me as much as {soup} soup]," {ghe} sighed. "[But I am too weak to stand up.|But who should cook it?]"
-    "I will cook it," said {h}. {He} had never cooked anything before[, except mud|]. {He} took the big pot and put in water and {soupthings}. [What came next?|Then {he} stopped.] {He} could not remember. {He} put in [a whole cup of salt|seven spoons of pepper], to be on the safe side, and tasted it. [Brrr!|Ugh!] 
+    "I will cook it," said {h}. {He} had never cooked anything before[, except mud|]. {He} took the big pot and put in water and {soupthings}. [What came next?|Then {he} stopped.] {He} could not remember. {He} put in [a whole cup of salt|seven spoons of pepper], to be on the safe side, and tasted it. [Brrr!|Ugh!]
     ? {@sad}
     --
     {@dontgiveup} {He} shut {his} eyes and tried to remember how it smelled when {his} {grand} cooked. [It smelled of {herb}.|There was {herb}, for certain.] And what did {ghe} do? {Ghe} hummed all the time, and {ghe} never, never hurried.

@@ -9,7 +9,7 @@ Frame(
     """
     {@open}
     {He} had new {plain} boots, and {he} was waiting for rain. [Monday was sunny. Tuesday was sunny, too.|Every morning {he} looked at the sky, and every morning it was blue.] On {day} {he} heard it at last: pitter, patter!
-    {h} put on {his} boots and ran outside. [There were small puddles and middle-sized puddles.|There were puddles everywhere.] But {he} was looking for the biggest one, and {he} found it {spot1}. One, two, three, splash! [It was deeper than {he} had thought.|The water flew in all directions.] 
+    {h} put on {his} boots and ran outside. [There were small puddles and middle-sized puddles.|There were puddles everywhere.] But {he} was looking for the biggest one, and {he} found it {spot1}. One, two, three, splash! [It was deeper than {he} had thought.|The water flew in all directions.]
     ~~
     {His} {elder} was standing [right behind {him}|close by] and was wet from head to foot. [{h} held {his} breath.|Oh dear!] "[That was a very good puddle|What a splash]," said {his} {elder}. {Ehe} [took two steps back|rolled up {ehis} sleeves]. "Now it is my turn." Splash!
     """,
@@ -45,7 +45,7 @@ Frame(
     """
     {@open}
     It was autumn, and the leaves were falling. Only one [yellow|red|golden] leaf still held on to its branch. "[Why do you not let go?|Are you not cold up there?]" asked {h}. "[I am afraid|It is so far down]," said the leaf. "[I have lived here all my life|I have never been anywhere else]."
-    {h} [sat down under the tree|thought about it]. "[I will catch you|I will stand right here]," {he} said[, and held out {his} {hands}|]. The leaf trembled. The wind [gave it a little push|breathed on it], and it let go. 
+    {h} [sat down under the tree|thought about it]. "[I will catch you|I will stand right here]," {he} said[, and held out {his} {hands}|]. The leaf trembled. The wind [gave it a little push|breathed on it], and it let go.
     ~~
     It did not simply fall. It [sailed|danced] to the left, it [sailed|danced] to the right, it turned three times in the air, and it landed softly [on {h}'s nose|on {h}'s head]. "[Oh!|That was flying!]" said the leaf. "[Can we do it again?|And I was afraid of that?]"
     So {h} carried it up {hill} and let it fly once more. [And then {he} put it into a thick book, where it slept all winter and dreamed of flying.|They did it until evening, and then {he} laid it down among all the others, who wanted to hear everything.]
@@ -64,7 +64,7 @@ Frame(
     """
     {@open}
     Every evening, when {his} {elder} said, "[Time for bed|Off to bed]," {h} said, "[Not yet|Wait]. First I have to say good night."
-    {He} said good night to {near}. {He} said good night to {near2}. {He} said good night to {gn1}, to {gn2} and to {gn3}. [It took a long time.|It took longer every evening.] 
+    {He} said good night to {near}. {He} said good night to {near2}. {He} said good night to {gn1}, to {gn2} and to {gn3}. [It took a long time.|It took longer every evening.]
     "[Is that all?|Are you done?]" asked {his} {elder}. "[Not quite|I have forgotten the moon]," said {h}. "Good night, moon!" [The moon came out from behind a cloud.|And the moon shone a little brighter.]
     ~~
     "[Now you have said good night to everybody|That is the whole world]," said {his} {elder}, and tucked {him} in. "[Except one|There is one left]," {h} murmured. "[Good night to you|Good night]." And {his} {elder} [kissed {him} on the nose|blew out the candle] and said, "Good night, {h}." But {h} [was already asleep|did not hear it any more].
@@ -84,7 +84,7 @@ Frame(
     """
     {@open}
     One {mood} morning {he} went to drink at the edge of {water}. There {he} saw a {kind} in the water, and it looked {moodw}. "[What are you staring at?|Why do you look at me like that?]" said {h}. The {kind} in the water [said nothing and|only] looked even more {moodw}.
-    {h} [stamped {his} foot|made a fierce face]. So did the other one. [{He} went away, and the other one went away as well.|"I do not like that one," {he} said.] 
+    {h} [stamped {his} foot|made a fierce face]. So did the other one. [{He} went away, and the other one went away as well.|"I do not like that one," {he} said.]
     ~~
     "[Try smiling at it|I know that one]," said {ff2}. "[It always does what you do first|It is quite nice, if you begin]." {h} [went back|leaned over the water] and, just a little, {he} smiled. The {kind} in the water smiled back. [{h} waved. It waved, too.|{h} laughed, and it laughed as well.]
     "[It is very friendly after all|You were right]," said {h}. [And since then {he} always smiles first, because you never know who is waiting to smile back.|And then {he} tried it on everybody that {he} met that day, and it worked almost every time.]
@@ -126,7 +126,7 @@ Frame(
     {He} wanted to see how the sun gets up. So {he} got up when it was still dark and climbed to {high}. {ff_c} came along[, wrapped in a blanket|, half asleep].
     [It was cold, and nothing happened.|They waited. A cold wind blew.] "[Perhaps it has overslept|Perhaps it is not coming today]," whispered {f}. "[We could call it|Let us wake it]," said {h}. And they called as loudly as they could, "Good morning, sun!"
     ? {@silence}
-    First the sky turned grey, then [pink|red], then gold. A thin bright line appeared, and then, very slowly, the sun put its head over the edge of the world. [All the birds began to sing at once.|Everything had a shadow again, even the smallest stone.] 
+    First the sky turned grey, then [pink|red], then gold. A thin bright line appeared, and then, very slowly, the sun put its head over the edge of the world. [All the birds began to sing at once.|Everything had a shadow again, even the smallest stone.]
     ~~
     "[It heard us!|It was us!]" said {f}. [{h} was not quite sure about that.|{h} smiled.] But to be on the safe side, {he} said, "[Thank you for coming|Thank you]." [Then they went home and had {food} for breakfast, and after that they slept until noon.|And the sun was so warm on their faces that they fell asleep right there.]
     """,

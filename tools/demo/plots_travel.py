@@ -51,20 +51,20 @@ Frame(
     """
     {@open}
     ? {@about}
-    {@oneday}, {h} wanted to [visit {his} aunt on the other side of the river|go to the market across the river|pick plums on the far side of the river]. But on the bridge sat a troll, [as green as moss|with a nose like a potato|with moss growing in his ears]. 
+    {@oneday}, {h} wanted to [visit {his} aunt on the other side of the river|go to the market across the river|pick plums on the far side of the river]. But on the bridge sat a troll, [as green as moss|with a nose like a potato|with moss growing in his ears].
     ? {@sense}
     "[Stop!|Halt!|Not so fast!]" said the troll. "[Nobody crosses my bridge without answering a riddle.|First you must answer my riddle.] If you cannot answer, you must [go home|turn back|walk all the way around]."
     "[I like riddles|I will try|Ask me, then]," said {h}.
     --
     The troll [cleared his throat|scratched his belly|folded his big hands]. "{riddle}"
-    {@think} "Is it {wrong1}?" {he} asked. "[No!|Wrong!]" said the troll, [and laughed|and the bridge shook]. "[Is it|Could it be] {wrong2}?" "[Wrong again!|No, no, no!]" 
+    {@think} "Is it {wrong1}?" {he} asked. "[No!|Wrong!]" said the troll, [and laughed|and the bridge shook]. "[Is it|Could it be] {wrong2}?" "[Wrong again!|No, no, no!]"
     ? "[One more try|You have one guess left]," said the troll[, and held up one thick finger|].
     ~~
     {h} [looked around|sat down on a stone]. {Clue} Then {he} began to smile. "I know," {he} said. "It is {answer}!"
-    The troll's mouth fell open. "[Nobody has ever guessed it|How did you know?]," he [said|muttered]. 
+    The troll's mouth fell open. "[Nobody has ever guessed it|How did you know?]," he [said|muttered].
     --
     [The troll stood up to let {him} pass, but his eyes were sad.|The troll moved aside. But a big tear ran down his nose.] "What is wrong?" asked {h}. "[Now I have no riddle left|That was my only riddle]," said the troll. "[Nobody will stop and talk to me any more.|I only ask riddles so that somebody will stop and talk to me.]"
-    "[Is that all?|Oh!]" said {h}. "[You do not need a riddle for that.|People like to talk to friendly trolls.] I will come back this way tomorrow[, and I will bring {a_cake}|]." 
+    "[Is that all?|Oh!]" said {h}. "[You do not need a riddle for that.|People like to talk to friendly trolls.] I will come back this way tomorrow[, and I will bring {a_cake}|]."
     {He} kept {his} word. [The next day|Every week after that] {he} sat on the bridge with the troll, and they [talked|made up new riddles together|ate and told jokes] until the sun went down.
     ? [Soon everyone stopped at the bridge to say hello.|And the troll never stopped anyone again, except to say good morning.]
     """,
@@ -176,15 +176,15 @@ Frame(
     [{His} friend {f} was ill.|{f}, {his} best friend, lay in bed with a fever.] "[Only {medicine} can help|What {fhe} needs is {medicine}]," said {wise}, "and it grows only [far away, on the other side of the mountain|behind the mountain, at the end of the long road]."
     "[Then I will go|I will get it]," said {h}. {He} packed {pack} and set off.
     --
-    First {he} came to a wide river. The bridge was broken. An old ferryman sat in his boat, too hungry to row. {h} gave him half of {his} {snack}, and he rowed {him} across. 
+    First {he} came to a wide river. The bridge was broken. An old ferryman sat in his boat, too hungry to row. {h} gave him half of {his} {snack}, and he rowed {him} across.
     / First {he} came to a dark wood. A lost lamb stood there, crying. {h} took it back to its mother, and the mother sheep showed {him} the shortest way through the trees.
     / First {he} came to a field of thorns. A little bird had lost its nest in the wind. {h} put the nest back in its tree, and the bird flew ahead and showed {him} a path between the thorns.
-    Then {he} came to the mountain. It was [so steep that {he} slipped back with every step|high and cold]. [The wind pushed {him} from behind and then from the front.|Small stones rolled under {his} feet.] {He} wanted to turn back. {But} 
+    Then {he} came to the mountain. It was [so steep that {he} slipped back with every step|high and cold]. [The wind pushed {him} from behind and then from the front.|Small stones rolled under {his} feet.] {He} wanted to turn back. {But}
     ~~
     On the other side lay a quiet valley, and there grew {medicine}, just as {wisethe} had said. {h} [took only as much as {he} needed|said thank you to the plant] and put it carefully into {his} bag.
     ? {@evening}
     --
-    The way home was easier. [The ones {he} had helped were waiting for {him}, and they helped {him} again.|It always is.] {h} came home [with sore feet|dusty and tired] and made a tea of {medicine}. {f} drank it and [slept a whole day and a whole night|fell asleep]. 
+    The way home was easier. [The ones {he} had helped were waiting for {him}, and they helped {him} again.|It always is.] {h} came home [with sore feet|dusty and tired] and made a tea of {medicine}. {f} drank it and [slept a whole day and a whole night|fell asleep].
     When {f} woke up, {fhis} eyes were bright. "I dreamed that you [walked around the world|climbed a mountain] for me," {fhe} said. "[It was almost like that|That was no dream]," said {h}, and rubbed {his} feet.
     ? {@moralfriend}
     """,
@@ -208,7 +208,7 @@ Frame(
     ? {@about}
     One {morning} morning, {h} heard a small sound {spot1}. [Peep, peep!|Sniff, sniff.|It was somebody crying.] There sat a {baby}, all alone.
     "[I have lost my mother|I cannot find my mother]," said the {baby}[ in a tiny voice|]. "[I only followed a butterfly, and then she was gone.|I fell asleep, and when I woke up, everyone was gone.]"
-    "[Do not cry|Do not worry]," said {h}. "We will find her. What does she look like?" "[She is the most beautiful mother in the world|She is big and soft and kind]," said the {baby}. 
+    "[Do not cry|Do not worry]," said {h}. "We will find her. What does she look like?" "[She is the most beautiful mother in the world|She is big and soft and kind]," said the {baby}.
     --
     They [set off together|went along {path}]. They met a {wrong1}. "Is that your mother?" asked {h}. "No," said the {baby}. "My mother {not1}."
     They met a {wrong2}. "Is that your mother?" "No," said the {baby}[, and a tear ran down its nose|]. "My mother {not2}."
@@ -218,11 +218,11 @@ Frame(
     {@think} "[Does your mother ever sing?|What does your mother do when you are in bed?]" {he} asked. "[She sings|Every night she sings to me]," said the {baby}, "and it goes like this: {song}."
     So they sat down [on a warm stone|by {near}] and sang it together, as loudly as they could: {song}!
     --
-    And from far away, another voice [answered|sang back]. {song}! Something came running [through the grass|along {path}]. "My little one!" called the mother. "I have looked for you everywhere!" 
-    The {baby} [ran|tumbled] to her and {cuddled}. "This is my friend {h}," it said. 
+    And from far away, another voice [answered|sang back]. {song}! Something came running [through the grass|along {path}]. "My little one!" called the mother. "I have looked for you everywhere!"
+    The {baby} [ran|tumbled] to her and {cuddled}. "This is my friend {h}," it said.
     / "Mother!" cried the {baby}. And they held each other for a long time.
-    The mother thanked {h} [again and again|with all her heart]. "[You have a good head and a kind heart|You must come and see us often]," she said. 
-    [All the way home, {h} hummed the little song.|That night, before {he} fell asleep, {h} hummed the little song: {song}.] 
+    The mother thanked {h} [again and again|with all her heart]. "[You have a good head and a kind heart|You must come and see us often]," she said.
+    [All the way home, {h} hummed the little song.|That night, before {he} fell asleep, {h} hummed the little song: {song}.]
     """,
     """
     Who was lost?=>A {baby} had lost its mother.

@@ -25,8 +25,8 @@ Frame(
     {He} waited. {His} nose tickled. Everybody ducked. "A... a... ah," said {h}. "It is gone!"
     ? {@happy}
     --
-    The next day {h} [mended what {he} had burned|built up again whatever {he} had burned]. And because a flame can be useful too, {he} {useful}. 
-    [Since that time|From then on], nobody ran away from {h}. And whenever {f} had a cold, a very big dragon sat beside {fhis} bed[ and held the spoon very carefully| and kept the tea warm]. 
+    The next day {h} [mended what {he} had burned|built up again whatever {he} had burned]. And because a flame can be useful too, {he} {useful}.
+    [Since that time|From then on], nobody ran away from {h}. And whenever {f} had a cold, a very big dragon sat beside {fhis} bed[ and held the spoon very carefully| and kept the tea warm].
     """,
     """
     What was the matter with the dragon?=>{h} had a cold and sneezed fire.
@@ -91,7 +91,7 @@ Frame(
     {h} had one big wish: {he} wanted to fly. [{He} watched the swallows all day.|Whenever a bird passed overhead, {he} sighed.|{He} dreamed about it every night.]
     "[{Kinds} do not fly|A {kind} cannot fly]," said {ff}. "[They never have|And that is that]." "[Then I will be the first one|Not yet]," said {h}.
     --
-    First {he} {try1}. {Fail1} 
+    First {he} {try1}. {Fail1}
     Then {he} {try2}. {Fail2}
     ? "[Did you fly?|How was it?]" asked {f}. "[Only downwards|A little, in the wrong direction]," said {h}.
     ? {@dontgiveup}
@@ -177,7 +177,7 @@ Frame(
     ? {@sense}
     --
     {h} asked {ff}, but {f} [knew nothing about it|had never heard of such a door]. {He} asked {wise}. "[Ah, that door|The little door!]," said {wisethe}[ with a smile|]. "[It does not open with strength|Pushing will not help]. [It opens for those who look closely at small things.|Its key is in a place that everyone sees and nobody looks at.]"
-    {h} [looked for the key everywhere|looked high and low for days]. [{He} found a spoon, a coin and a snail shell.|{He} looked in jars and under stones.] 
+    {h} [looked for the key everywhere|looked high and low for days]. [{He} found a spoon, a coin and a snail shell.|{He} looked in jars and under stones.]
     ~~
     Then, one evening, {he} [sat down to rest|stopped to watch a spider], and {his} eyes fell on {keyplace}. {He} had passed it a thousand times. There, [as small as a bean|covered in dust], hung a key[, and its end had the shape of {shape}|]!
     ? {@breath}
@@ -186,7 +186,7 @@ Frame(
     "Oh!" said {h}. "[Has it been here all the time?|Why does nobody come here?]" "[We have been waiting|At last, somebody has looked]," said {voice}. "[Come in, and come again as often as you like|You may stay as long as you like]. But there is one rule: {rule}."
     {h} [kept the rule|promised]. The next day {he} brought {f} with {him}, and they {there}.
     / {h} promised, and {he} kept {his} promise. {He} brought {f}, and together they {there}.
-    [And the key? It hung in its old place again, where everyone could see it and nobody looked.|When they went home, they hung the key in its old place, for the next one who looked closely.] 
+    [And the key? It hung in its old place again, where everyone could see it and nobody looked.|When they went home, they hung the key in its old place, for the next one who looked closely.]
     """,
     """
     What did {h} find?=>{He} found a little {colour} door behind {hidden}.
@@ -219,14 +219,14 @@ Frame(
     "[Whoever can make me smile shall have a wish|Let anyone come who can make me happy]," said the king.
     --
     [They came from far and wide.|Many came to try.] A juggler threw nine golden balls. The king sighed. A great singer sang so high that a window cracked. The king [yawned|looked at the floor]. A clown fell into a pie. The king only said, "[What a waste of pie|Poor pie]."
-    At last {h} stood in the big hall with {his} {instrument}. [{His} knees shook.|Everyone stared at {him}.] "[You?|So small?]" said the guards[, and grinned|]. 
+    At last {h} stood in the big hall with {his} {instrument}. [{His} knees shook.|Everyone stared at {him}.] "[You?|So small?]" said the guards[, and grinned|].
     ? {@breath}
-    {He} began to play. {He} made a mistake, and {he} began again. It was {the_tune}, quite simple and quite slow. 
+    {He} began to play. {He} made a mistake, and {he} began again. It was {the_tune}, quite simple and quite slow.
     ~~
-    {@silence} Then the king [lifted his head|put his hand to his cheek]. A tear ran down into his beard. "[He is crying!|Stop!]" cried the guards. "You have made it worse!" 
+    {@silence} Then the king [lifted his head|put his hand to his cheek]. A tear ran down into his beard. "[He is crying!|Stop!]" cried the guards. "You have made it worse!"
     "No," said the king. "[Let the music go on|Play it again, please]. My mother [sang me this song|hummed this tune] when I was small. I [had forgotten it|thought it was lost]. [I was so busy being king that I forgot her voice.|I missed her so much, and I did not know it.]" And with the tears still on his cheeks, the king smiled.
     --
-    [Outside, the {flowers} lifted their heads.|And somewhere in the castle, somebody laughed out loud.] 
+    [Outside, the {flowers} lifted their heads.|And somewhere in the castle, somebody laughed out loud.]
     "What do you wish for?" asked the king. {h} thought about it. "{wish}," {he} said. And so it was done.
     [Every Sunday|Once a week] {h} went to the castle and played. And the king, who had learned the tune by then, [hummed along, a little out of tune|sang along in his deep voice].
     """,
@@ -248,7 +248,7 @@ Frame(
     """
     {@open}
     [{He} was so tall that clouds got caught in {his} hair.|When {he} walked, the hills shook.|{He} used a pine tree as a toothpick.] {h} was [not a wicked giant at all|as gentle as a lamb], but {he} was lonely. Whenever {he} came down to the village to say hello, people [ran into their cellars|slammed their doors].
-    "I am too big," sighed {h}. [{His} sigh blew three hats over the hill.|{He} sighed so deeply that the trees bent.] 
+    "I am too big," sighed {h}. [{His} sigh blew three hats over the hill.|{He} sighed so deeply that the trees bent.]
     --
     {He} tried to be small. {He} [walked on {his} knees|crawled on {his} tummy]. But {his} knees [made holes as big as ponds|flattened a field of cabbages]. {He} tried to whisper. But {his} whisper [rang all the bells|blew the washing off the lines]. So {he} went back up to {his} mountain and [cried a tear as big as a bathtub|did not come down any more].
     ~~
@@ -256,7 +256,7 @@ Frame(
     A girl named {girl} [was not afraid|remembered the giant]. She climbed all the way up the mountain and [knocked on {h}'s shoe|pulled at {h}'s shoelace]. "Please help us!" she called. "[You are just big enough!|We need somebody big!]"
     "Just big enough?" said {h}. [Nobody had ever said that to {him}.|{He} had never heard such words.] {h} [put {girl} on {his} shoulder|let {girl} sit in {his} hand] and [took seven steps|came down the mountain in ten steps].
     --
-    {He} {did}. 
+    {He} {did}.
     ? {@silence}
     One by one, the people came out. [First they looked at {his} shoes, and then up, and up, and up.|They looked up until their necks hurt.] "[Thank you|You saved us]," they said. "[We were foolish to be afraid|We thought that anything so big must be wicked]."
     "[It is all right|I was a little afraid of you, too]," whispered {h}, and only one bell rang.
@@ -288,11 +288,11 @@ Frame(
     --
     [At the top sat the dragon.|There it was.] It was [as green as grass|as red as fire|as blue as the evening], and as big as a barn. It opened its mouth and roared. [The trees bent.|{h}'s helmet fell over {his} eyes.] {h} [wanted to run away|lifted {his} sword], and {his} armour rattled from top to toe.
     Then {he} listened more closely. It was not an angry roar. It was [a sad one|more like crying].
-    {h} lowered {his} sword. "[Excuse me|Good morning]," {he} said. "[Is something the matter?|Does something hurt?]" 
+    {h} lowered {his} sword. "[Excuse me|Good morning]," {he} said. "[Is something the matter?|Does something hurt?]"
     The dragon [stopped|shut its mouth and blinked]. "[Nobody ever asked me that|They always shout and run away]," it said. "{trouble}."
     ~~
     "[Is that all?|Then I can help!]" said {h}. {Help}
-    The dragon sighed a long sigh, and a small white cloud of smoke came out of its nose. "[That is so much better|Oh, thank you]," it said. 
+    The dragon sighed a long sigh, and a small white cloud of smoke came out of its nose. "[That is so much better|Oh, thank you]," it said.
     Then they sat down side by side in the grass and shared {lunch}. [The dragon warmed their lunch with one careful breath.|The dragon liked the very last bite best.]
     --
     When {h} did not come back, the people crept up the hill with [sticks and pots|forks and brooms]. They found {him} [asleep with {his} head on the dragon's tail|laughing at one of the dragon's jokes]. "[Did you win the fight?|Is the dragon beaten?]" they asked. "[We both won|There was no fight]," said {h}. "The dragon was only {short}."
@@ -333,7 +333,7 @@ Frame(
     --
     When {wise0} came home, the floor shone. "[Did you use magic?|How did you get it so clean?]," asked {wise0}. {h} looked at {his} [feet|shoes]. Then {he} told the whole story. Just then, one last {thing} [came out from under the cupboard|looked out of the teapot].
     {wise0} laughed until {whis0} hat fell off. "[When I was your age, I filled the whole house with frogs|I once turned my teacher into a teapot]," {wise0} said. "[Today you have learned the best spell of all|You have learned something better than magic today]." "[Which one?|What is it?]," asked {h}. "[To put right what you have done wrong|Doing a thing properly]," said {wise0}.
-    [They kept the last {thing} as a pet.|They named the last {thing} Oops, and it lived in the teapot.] 
+    [They kept the last {thing} as a pet.|They named the last {thing} Oops, and it lived in the teapot.]
     """,
     """
     What was {h} asked to do?=>{He} was asked to sweep the floor.
@@ -435,7 +435,7 @@ Frame(
     "[I will tell you a secret|Come closer]," said the moon, [in a voice like cool milk|very softly]. "You cannot chase sleep. It runs away, like a shy cat. [You must lie still and think of something good, and then it comes by itself.|You must sit quite still and tell it about your day.]"
     / And the moon answered, very softly, "Sleep is like a shy cat. If you run after it, it runs away. Lie still, think of something good, and it will come and sit on your feet."
     --
-    {h} went back to bed. {He} lay quite still and thought of [the good things of the day|the nice things that had happened]. {He} thought of {good1}. {He} thought of {good2}. {He} thought of {good3}. 
+    {h} went back to bed. {He} lay quite still and thought of [the good things of the day|the nice things that had happened]. {He} thought of {good1}. {He} thought of {good2}. {He} thought of {good3}.
     Something soft and warm [came into the room|crept up the blanket], like a shy cat. [It sat down on {his} feet.|It purred.] {h} wanted to say, "[Look, it is here|There you are]." But {he} was already asleep.
     [And the moon pulled a small cloud over the window, so that its light would not wake {him}.|Outside, the moon smiled and wandered on, to the next one who was still awake.] [Good night.|Sleep well, {h}.|]
     """,
