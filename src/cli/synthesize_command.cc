@@ -2,6 +2,7 @@
 // tests.
 #include "base/progress.h"
 #include "cli/commands.h"
+#include "cli/flag_values.h"
 #include "cli/interrupt.h"
 #include "convert/synthesize.h"
 
@@ -11,19 +12,20 @@ namespace {
 struct Flags {
   std::string checkpoint;
   std::string shape;
-  std::uint64_t seed = 0;
+  std::string seed = "0";
   std::string scheme = "bf16";
   std::string out;
 };
 
 Result<void> run(const Flags& flags) {
   KIPP_TRY_ASSIGN(entry, find_synthetic(flags.checkpoint.empty() ? flags.shape : flags.checkpoint));
+  KIPP_TRY_ASSIGN(seed, parse_uint64("--seed", flags.seed));
   KIPP_TRY_ASSIGN(scheme, parse_scheme(flags.scheme));
   const Interrupt interrupt;
   ProgressBar bar("writing " + flags.out, ProgressUnit::bytes);
   std::uint64_t bytes = 0;
   KIPP_TRY(synthesize(
-      flags.out, *entry, flags.seed, scheme,
+      flags.out, *entry, seed, scheme,
       [&](std::uint64_t done, std::uint64_t total) {
         bytes = total;
         bar.update(done, total);
@@ -31,8 +33,7 @@ Result<void> run(const Flags& flags) {
       &Interrupt::flag()));
   bar.finish();
   fmt::print("{}: synthetic weights in the shape of {}, seed {}, {}, {} bytes\n", flags.out,
-             flags.checkpoint.empty() ? flags.shape : flags.checkpoint, flags.seed, flags.scheme,
-             bytes);
+             flags.checkpoint.empty() ? flags.shape : flags.checkpoint, seed, flags.scheme, bytes);
   return {};
 }
 

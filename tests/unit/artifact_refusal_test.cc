@@ -150,6 +150,9 @@ const Spoiled kIdentity[] = {
 };
 
 const Spoiled kMetadata[] = {
+    {"UnknownValueType",
+     [](auto& g) { g.value("qwen3.block_count").type = 13; },
+     {"qwen3.block_count", "value type of 0 to 12", "found 13"}},
     {"EmptyKey", [](auto& g) { g.values[5].key = ""; }, {"metadata key 5", "found 0 bytes"}},
     {"KeyNotUtf8",
      [](auto& g) { g.values[5].key = "qwen3.\xc3\x28"; },
