@@ -49,10 +49,7 @@ ChatMessage reply_message(ChatTemplate style, std::string_view text, bool starts
 }
 
 Conversation::Conversation(std::shared_ptr<Model> model, Session session, ChatTemplate style)
-    : model_(std::move(model)), session_(std::move(session)), style_(style) {
-  // The demo was taught to answer after an empty think block.
-  if (model_->checkpoint().kind == CheckpointKind::demo) thinking_ = false;
-}
+    : model_(std::move(model)), session_(std::move(session)), style_(style) {}
 
 Result<Conversation> Conversation::create(std::shared_ptr<Model> model, Session session) {
   KIPP_TRY_ASSIGN(style, chat_template_for(model->checkpoint()));
