@@ -135,10 +135,11 @@ TEST_F(SessionTest, StopsBetweenChunksAndGoesOn) {
   EXPECT_EQ(session.logits().size(), static_cast<std::size_t>(kVocabRows));
 
   cancel = true;
-  const auto before = logits(session);
   EXPECT_EQ(session.sync(std::span(prompt).first(10), {}, &cancel).error().code,
             ErrorCode::interrupted);
   EXPECT_EQ(session.tokens().size(), 9u) << "the common prefix";
+  EXPECT_TRUE(session.logits().empty())
+      << "those of another timeline must not be taken for its own";
 }
 
 TEST_F(SessionTest, RefusesBadPromptsAndStaysAsItWas) {
