@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/config_json.h"
 #include "model/checkpoints.h"
 
 namespace kipp {
@@ -16,23 +17,13 @@ std::int64_t download_bytes(const Checkpoint& entry) {
 }
 
 Json to_json(const Checkpoint& entry) {
-  const ModelConfig& c = entry.config;
   Json json{{"id", entry.id},
             {"kind", to_string(entry.kind)},
             {"variant", to_string(entry.variant)},
             {"repository", entry.repository},
             {"revision", entry.revision},
             {"parameters", entry.parameters}};
-  json["config"] = {{"hidden_size", c.hidden},
-                    {"num_hidden_layers", c.layers},
-                    {"num_attention_heads", c.query_heads},
-                    {"num_key_value_heads", kKvHeads},
-                    {"head_dim", kHeadDim},
-                    {"intermediate_size", c.intermediate},
-                    {"vocab_size", kVocabRows},
-                    {"max_position_embeddings", c.context_length},
-                    {"rope_theta", c.rope_theta},
-                    {"tie_word_embeddings", c.tied}};
+  json["config"] = config_json(entry.config);
   json["stop_token_ids"] = entry.stop_tokens;
   const SamplingDefaults& s = entry.sampling;
   json["sampling"] = {{"do_sample", s.sample},

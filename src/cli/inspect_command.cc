@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/config_json.h"
 #include "model/artifact.h"
 
 namespace kipp {
@@ -43,7 +44,6 @@ Json shape_of(const TensorSpec& spec) {
 
 Json to_json(const std::string& path, const Artifact& artifact) {
   const Checkpoint& entry = artifact.checkpoint();
-  const ModelConfig& c = entry.config;
   const Sizes sizes = measure(artifact);
   Json json{{"file", path},
             {"file_bytes", artifact.file_bytes()},
@@ -57,16 +57,7 @@ Json to_json(const std::string& path, const Artifact& artifact) {
   for (const SourceFile& file : artifact.source_files()) {
     json["source_files"].push_back({{"name", file.name}, {"sha256", file.sha256}});
   }
-  json["config"] = {{"hidden_size", c.hidden},
-                    {"num_hidden_layers", c.layers},
-                    {"num_attention_heads", c.query_heads},
-                    {"num_key_value_heads", kKvHeads},
-                    {"head_dim", kHeadDim},
-                    {"intermediate_size", c.intermediate},
-                    {"vocab_size", kVocabRows},
-                    {"max_position_embeddings", c.context_length},
-                    {"rope_theta", c.rope_theta},
-                    {"tie_word_embeddings", c.tied}};
+  json["config"] = config_json(entry.config);
   json["weights"] = sizes.weights;
   json["weight_bytes"] = sizes.bytes;
   json["bits_per_weight"] = bits_per(sizes.bytes, sizes.weights);
