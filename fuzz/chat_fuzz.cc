@@ -26,7 +26,7 @@ void check(bool holds) {
   if (!holds) std::abort();
 }
 
-bool from_json(const Json& request, Conversation& out) {
+bool from_json(Json& request, Conversation& out) {
   if (const auto list = request.find("messages"); list != request.end() && list->is_array()) {
     for (const Json& json : *list) {
       auto message = parse_chat_message(json, static_cast<int>(out.messages.size()));
@@ -38,7 +38,7 @@ bool from_json(const Json& request, Conversation& out) {
     }
   }
   if (const auto tools = request.find("tools"); tools != request.end() && tools->is_array()) {
-    for (const Json& tool : *tools) out.options.tools.push_back(tool);
+    for (Json& tool : *tools) out.options.tools.push_back(std::move(tool));
   }
   return true;
 }
@@ -141,7 +141,7 @@ void render_and_check(ChatTemplate style, const Conversation& conversation) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   Conversation conversation;
-  const Json request = Json::parse(bytes, nullptr, false);
+  Json request = Json::parse(bytes, nullptr, false);
   if (request.is_object()) {
     if (!from_json(request, conversation)) return 0;
   } else {

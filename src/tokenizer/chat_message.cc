@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "tokenizer/chat_template.h"
+#include "tokenizer/python_json.h"
 
 namespace kipp {
 namespace {
@@ -87,6 +88,10 @@ Result<ToolCall> parse_tool_call(const Json& entry, const std::string& field) {
   const auto arguments = call->find("arguments");
   if (arguments == call->end()) return fail(ErrorCode::invalid, "{}.arguments: missing", at);
   KIPP_TRY_ASSIGN(name_text, parse_string(*name, at + ".name"));
+  if (nested_deeper_than(*arguments, kMaxJsonDepth)) {
+    return fail(ErrorCode::invalid, "{}.arguments: expected at most {} nested levels, found more",
+                at, kMaxJsonDepth);
+  }
   return ToolCall{std::move(name_text), *arguments};
 }
 

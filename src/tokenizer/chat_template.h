@@ -37,7 +37,7 @@ struct ChatMessage {
 struct ChatOptions {
   bool add_generation_prompt = true;
   std::optional<bool> enable_thinking;  // absent: the template's default
-  std::vector<Json> tools;              // the whole objects as the request gave them
+  std::vector<Json> tools;  // the whole objects as the request gave them; see nested_deeper_than()
 };
 
 // A stretch of the prompt. Only `control` pieces may hold control tokens.
@@ -47,7 +47,7 @@ struct PromptPiece {
 };
 
 struct RenderedChat {
-  std::vector<PromptPiece> pieces;  // none empty; neighbours may be of one kind
+  std::vector<PromptPiece> pieces;  // none empty, no two neighbours of one kind
   bool starts_in_thinking = false;  // the prompt ends inside <think>: output begins as reasoning
 
   std::string text() const;  // all pieces joined

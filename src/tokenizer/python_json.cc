@@ -1,5 +1,6 @@
 #include "tokenizer/python_json.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -46,56 +47,49 @@ void append_string(std::string_view text, std::string& out) {
   out += '"';
 }
 
-// False when the value is nested too deeply.
-bool append(const Json& value, int depth, std::string& out) {
-  if (depth > kMaxJsonDepth) return false;
+void append(const Json& value, std::string& out) {
+  const char* separator = "";
   switch (value.type()) {
-    case Json::value_t::object: {
+    case Json::value_t::object:
       out += '{';
-      bool first = true;
       for (const auto& [key, member] : value.items()) {
-        if (!first) out += ", ";
-        first = false;
+        out += separator;
+        separator = ", ";
         append_string(key, out);
         out += ": ";
-        if (!append(member, depth + 1, out)) return false;
+        append(member, out);
       }
       out += '}';
-      return true;
-    }
-    case Json::value_t::array: {
+      return;
+    case Json::value_t::array:
       out += '[';
-      bool first = true;
       for (const Json& element : value) {
-        if (!first) out += ", ";
-        first = false;
-        if (!append(element, depth + 1, out)) return false;
+        out += separator;
+        separator = ", ";
+        append(element, out);
       }
       out += ']';
-      return true;
-    }
+      return;
     case Json::value_t::string:
-      append_string(value.get_ref<const std::string&>(), out);
-      return true;
+      return append_string(value.get_ref<const std::string&>(), out);
     case Json::value_t::boolean:
       out += value.get<bool>() ? "true" : "false";
-      return true;
+      return;
     case Json::value_t::number_integer:
       out += fmt::format("{}", value.get<std::int64_t>());
-      return true;
+      return;
     case Json::value_t::number_unsigned:
       out += fmt::format("{}", value.get<std::uint64_t>());
-      return true;
+      return;
     case Json::value_t::number_float:
       out += python_float(value.get<double>());
-      return true;
+      return;
     case Json::value_t::null:
     case Json::value_t::binary:  // neither can come from JSON text
     case Json::value_t::discarded:
       break;
   }
   out += "null";
-  return true;
 }
 
 }  // namespace
@@ -114,11 +108,19 @@ std::string python_float(double value) {
   return text;
 }
 
+bool nested_deeper_than(const Json& value, int levels) {
+  if (!value.is_structured()) return false;
+  if (levels == 0) return true;
+  return std::any_of(value.begin(), value.end(),
+                     [&](const Json& child) { return nested_deeper_than(child, levels - 1); });
+}
+
 Result<void> append_python_json(const Json& value, std::string& out) {
-  if (!append(value, 1, out)) {
+  if (nested_deeper_than(value, kMaxJsonDepth)) {
     return fail(ErrorCode::invalid, "expected JSON nested at most {} levels deep, found more",
                 kMaxJsonDepth);
   }
+  append(value, out);
   return {};
 }
 

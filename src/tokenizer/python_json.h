@@ -11,13 +11,16 @@
 
 namespace kipp {
 
-// Python's own writer gives up near 1,000 levels; the recursion here stays far below any stack's
-// end.
+// Python's own writer gives up near 1,000 levels; recursion this deep is far from any stack's end.
 inline constexpr int kMaxJsonDepth = 256;
 
-// Appends `value` to `out`. Key order is kept. Fails only on depth; `out` is then unspecified. One
-// thing Python would print differently cannot be known here: an integer beyond 64 bits, which the
-// parser has already turned into a float.
+// Whether objects and lists are nested in more than `levels` levels. To be asked before a value
+// from outside is copied: the JSON library copies recursively, without a limit.
+bool nested_deeper_than(const nlohmann::ordered_json& value, int levels);
+
+// Appends `value` to `out`, keeping key order. Fails on a value nested deeper than kMaxJsonDepth.
+// One thing Python would print differently cannot be known here: an integer beyond 64 bits, which
+// the parser has already turned into a float.
 Result<void> append_python_json(const nlohmann::ordered_json& value, std::string& out);
 
 // Python's repr of a float: the shortest digits that read back as the same value.

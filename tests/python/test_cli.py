@@ -315,14 +315,18 @@ class Terminal:
         text, self.seen = self.seen[:match.end()], self.seen[match.end():]
         return text
 
-    def close(self):
-        """The exit code."""
-        while True:
-            try:
-                if not os.read(self.fd, 65536):
-                    break
-            except OSError:
-                break
+    def leave(self, keys):
+        """The exit code. Sends `keys` until they are heard: what arrives between two lines, before the terminal is
+        in editing mode, may be lost."""
+        deadline = time.time() + 60
+        try:
+            while time.time() < deadline:
+                self.send(keys)
+                while select.select([self.fd], [], [], 0.5)[0]:
+                    os.read(self.fd, 65536)
+            os.kill(self.pid, signal.SIGKILL)
+        except OSError:  # the other end is closed
+            pass
         os.close(self.fd)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
@@ -341,8 +345,7 @@ def test_chat_on_a_terminal_survives_ctrl_c(model):
     terminal.send("/stats\r")
     terminal.wait_for("1 turns, ")
     terminal.wait_for("> ")
-    terminal.send("\x04")
-    assert terminal.close() == 0
+    assert terminal.leave("\x04") == 0
 
 
 def test_chat_on_a_terminal_dims_reasoning_and_drops_control_characters(model):
@@ -351,12 +354,10 @@ def test_chat_on_a_terminal_dims_reasoning_and_drops_control_characters(model):
     thinking.send("Hi\r")
     thinking.wait_for(re.escape("\x1b[2m<think>"))
     thinking.wait_for(re.escape("\x1b[0m"))
-    thinking.send("/quit\r")
-    assert thinking.close() == 0
+    assert thinking.leave("/quit\r") == 0
     escape = Terminal(*model, "--temperature", "0", "--max-tokens", "2", "--logit-bias", "215=100")  # the byte 0x1b
     escape.wait_for("> ")
     escape.send("Hi\r")
     text = escape.wait_for(r"\(cut")
     assert "\x1b" not in text.split("\r\n", 1)[1]
-    escape.send("/quit\r")
-    assert escape.close() == 0
+    assert escape.leave("/quit\r") == 0

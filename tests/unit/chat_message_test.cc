@@ -109,6 +109,15 @@ TEST(ChatMessage, RefusesEverythingElseByName) {
   }
 }
 
+TEST(ChatMessage, RefusesDeepArgumentsBeforeCopyingThem) {
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  const Json json = Json::parse(
+      R"({"role": "assistant", "tool_calls": [{"name": "f", "arguments": )" + deep + "}]}");
+  const auto message = parse_chat_message(json, 2);
+  ASSERT_FALSE(message.has_value());
+  EXPECT_THAT(message.error().message, StartsWith("messages[2].tool_calls[0].arguments: expected"));
+}
+
 TEST(ChatMessage, QuotesLongStringsCutBetweenCharacters) {
   std::string role;
   for (int i = 0; i < 1000; ++i) role += "ü€";

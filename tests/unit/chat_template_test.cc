@@ -180,10 +180,9 @@ TEST(ChatTemplate, RefusesWhatItCannotRender) {
   EXPECT_THAT(message_of(ChatTemplate::instruct, {null_system}), HasSubstr("messages[0].content"));
   EXPECT_THAT(message_of(ChatTemplate::base, {user("a"), {"assistant", {}, {}, {}}}),
               HasSubstr("messages[1].content"));
-  Json deep = 1;
-  for (int i = 0; i < 100000; ++i) deep = Json{{"a", std::move(deep)}};
   ChatOptions options;
-  options.tools = {Json{{"ok", true}}, std::move(deep)};
+  options.tools.emplace_back(Json{{"ok", true}});
+  options.tools.push_back(Json::parse(std::string(100000, '[') + std::string(100000, ']')));
   EXPECT_THAT(message_of(ChatTemplate::instruct, {user("a")}, options), HasSubstr("tools[1]"));
 }
 
