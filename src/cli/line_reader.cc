@@ -39,6 +39,8 @@ int read_character(EditLine*, wchar_t* out) {
       if (errno == EINTR || errno == EAGAIN) continue;
       return -1;
     }
+    // What is left of a Ctrl-D typed while an answer ran; libedit would quote the next key.
+    if (byte == '\0') continue;
     const std::size_t used = std::mbrtowc(out, &byte, 1, &state);
     if (used == static_cast<std::size_t>(-1)) {
       state = {};  // not a character: dropped
