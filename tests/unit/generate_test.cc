@@ -49,30 +49,40 @@ class GenerateTest : public testing::Test {
 };
 
 TEST_F(GenerateTest, GivesTheSameTokensAsStepsByHand) {
-  Session session = create();
-  const Generation generation = run(session, greedy(6));
-  std::vector<Token> by_hand;
-  Session fresh = create();
-  ASSERT_TRUE(fresh.sync(prompt_));
-  SamplingParams params;
-  params.temperature = 0;
-  for (std::size_t i = 0; i < 6; ++i) {
-    by_hand.push_back(sample(fresh.logits(), params, {prompt_, by_hand}, i));
-    if (i + 1 < 6) {
-      ASSERT_TRUE(fresh.append(by_hand.back()));
+  GenerateParams random = greedy(6);
+  random.sampling.temperature = 50;  // a tiny model's logits are far apart
+  random.sampling.seed = 3;
+  GenerateParams penalized = greedy(6);
+  penalized.sampling.repetition_penalty = 4;
+  for (const GenerateParams& params : {greedy(6), random, penalized}) {
+    Session session = create();
+    const Generation generation = run(session, params);
+    std::vector<Token> by_hand;
+    Session fresh = create();
+    ASSERT_TRUE(fresh.sync(prompt_));
+    for (std::size_t i = 0; i < 6; ++i) {
+      by_hand.push_back(sample(fresh.logits(), params.sampling, {prompt_, by_hand}, i));
+      if (i + 1 < 6) {
+        ASSERT_TRUE(fresh.append(by_hand.back()));
+      }
     }
+    EXPECT_EQ(generation.tokens, by_hand);
+    EXPECT_EQ(generation.finish, FinishReason::length);
+    EXPECT_EQ(generation.text,
+              to_valid_utf8(model_->tokenizer().decode(by_hand, /*skip_special=*/true)));
+    EXPECT_EQ(generation.prompt_tokens, 40);
+    EXPECT_EQ(generation.reused_tokens, 0);
+    EXPECT_EQ(generation.evaluated_tokens, 40);
+    EXPECT_EQ(generation.decode_steps, 5);
+    EXPECT_EQ(session.tokens().size(), 45u);
+    EXPECT_EQ(generation.logits_hash,
+              XXH3_64bits(fresh.logits().data(), fresh.logits().size_bytes()));
   }
-  EXPECT_EQ(generation.tokens, by_hand);
-  EXPECT_EQ(generation.finish, FinishReason::length);
-  EXPECT_EQ(generation.text,
-            to_valid_utf8(model_->tokenizer().decode(by_hand, /*skip_special=*/true)));
-  EXPECT_EQ(generation.prompt_tokens, 40);
-  EXPECT_EQ(generation.reused_tokens, 0);
-  EXPECT_EQ(generation.evaluated_tokens, 40);
-  EXPECT_EQ(generation.decode_steps, 5);
-  EXPECT_EQ(session.tokens().size(), 45u);
-  EXPECT_EQ(generation.logits_hash,
-            XXH3_64bits(fresh.logits().data(), fresh.logits().size_bytes()));
+}
+
+TEST_F(GenerateTest, AnIncompleteCharacterComesOutReplaced) {
+  const Token half = qwen_vocabulary().byte_token[0xf0];
+  EXPECT_EQ(run(forcing(half, 1)).text, "\uFFFD");
 }
 
 TEST_F(GenerateTest, StreamsWhatItReturns) {
