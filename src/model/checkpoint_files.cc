@@ -8,21 +8,51 @@ namespace {
 constexpr bool kVerified = true;
 constexpr bool kUnverified = false;
 
+// The same bytes in several repositories.
+constexpr PinnedFile kBaseGeneration{
+    "generation_config.json", 138,
+    "8c970692323e3ea0e9b8b0a4dca79388d31226e41f83c9fd6014804280ebf6e8", kVerified};
+constexpr PinnedFile kBaseTokenizer{
+    "tokenizer.json", 7031645, "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539",
+    kVerified};
+constexpr PinnedFile kBaseTokenizerConfig{
+    "tokenizer_config.json", 9678,
+    "3c04ed3ca964ea2f6b2b5faf0dc4d31aec1cb1e8b4bcf63f402d295046b422b5", kVerified};
+constexpr PinnedFile kVocabJson{"vocab.json", 2776833,
+                                "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
+                                kVerified};
+constexpr PinnedFile kMergesTxt{"merges.txt", 1671853,
+                                "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
+                                kVerified};
+constexpr PinnedFile k4bIndex{"model.safetensors.index.json", 32819,
+                              "d6c42883a895dfef5b0080ed2116a1bcd764f558406b98923d675978a1abf29c",
+                              kVerified};
+constexpr PinnedFile kInstructGeneration{
+    "generation_config.json", 239,
+    "2325da0f15bb848e018c5ae071b7943332e9f871d6b60e2ed22ca97d4cb993d2", kVerified};
+constexpr PinnedFile kInstructTokenizer{
+    "tokenizer.json", 11422654, "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
+    kVerified};
+constexpr PinnedFile kInstructTokenizerConfig{
+    "tokenizer_config.json", 9732,
+    "d5d09f07b48c3086c508b30d1c9114bd1189145b74e982a265350c923acd8101", kVerified};
+
+// Expected in this repository too, by inference or from one source.
+constexpr PinnedFile unverified(PinnedFile file) {
+  file.verified = false;
+  return file;
+}
+
 constexpr PinnedFile kQwen306bBaseFiles[] = {
     {"model.safetensors", 1192135096,
      "cd2a512003e2f9f3cd3c32a9c3573f820bb28c940f73c57b1ddaa983d9223eba", kVerified},
     {"config.json", 727, "504a6b58c4271583724e66584b6b7698aea18450209df6b2f7582df0e89cee59",
      kVerified},
-    {"generation_config.json", 138,
-     "8c970692323e3ea0e9b8b0a4dca79388d31226e41f83c9fd6014804280ebf6e8", kVerified},
-    {"tokenizer.json", 7031645, "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539",
-     kVerified},
-    {"tokenizer_config.json", 9678,
-     "3c04ed3ca964ea2f6b2b5faf0dc4d31aec1cb1e8b4bcf63f402d295046b422b5", kVerified},
-    {"vocab.json", 2776833, "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
-     kVerified},
-    {"merges.txt", 1671853, "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
-     kVerified},
+    kBaseGeneration,
+    kBaseTokenizer,
+    kBaseTokenizerConfig,
+    kVocabJson,
+    kMergesTxt,
 };
 
 constexpr PinnedFile kQwen317bBaseFiles[] = {
@@ -30,16 +60,11 @@ constexpr PinnedFile kQwen317bBaseFiles[] = {
      "6df85b39330e5a425ee36253d0f894e4387e4f0a15b9c53cb467d668e6b3a841", kVerified},
     {"config.json", 727, "1bb33a92c3548fbc68b889b490e810440435253598835bd71dff0396060c12db",
      kVerified},
-    {"generation_config.json", 138,
-     "8c970692323e3ea0e9b8b0a4dca79388d31226e41f83c9fd6014804280ebf6e8", kVerified},
-    {"tokenizer.json", 7031645, "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539",
-     kVerified},
-    {"tokenizer_config.json", 9678,
-     "3c04ed3ca964ea2f6b2b5faf0dc4d31aec1cb1e8b4bcf63f402d295046b422b5", kVerified},
-    {"vocab.json", 2776833, "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
-     kVerified},
-    {"merges.txt", 1671853, "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
-     kVerified},
+    kBaseGeneration,
+    kBaseTokenizer,
+    kBaseTokenizerConfig,
+    kVocabJson,
+    kMergesTxt,
 };
 
 constexpr PinnedFile kQwen34bBaseFiles[] = {
@@ -49,20 +74,14 @@ constexpr PinnedFile kQwen34bBaseFiles[] = {
      "f4707585548b2fc75a6b1d732e8465c62040a8699903c32850781beeb9b27826", kVerified},
     {"model-00003-of-00003.safetensors", 99630640,
      "c7b1aa8fb672de2e00423c99876926022e50b18d4f0d140670788510a27f9965", kVerified},
-    {"model.safetensors.index.json", 32819,
-     "d6c42883a895dfef5b0080ed2116a1bcd764f558406b98923d675978a1abf29c", kVerified},
+    k4bIndex,
     {"config.json", 727, "304b2545a258d35620f1d4bf46940c0471d9baa00715ff8e77f84c2fca5057c1",
      kVerified},
-    {"generation_config.json", 138,
-     "8c970692323e3ea0e9b8b0a4dca79388d31226e41f83c9fd6014804280ebf6e8", kVerified},
-    {"tokenizer.json", 7031645, "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539",
-     kVerified},
-    {"tokenizer_config.json", 9678,
-     "3c04ed3ca964ea2f6b2b5faf0dc4d31aec1cb1e8b4bcf63f402d295046b422b5", kVerified},
-    {"vocab.json", 2776833, "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
-     kVerified},
-    {"merges.txt", 1671853, "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
-     kVerified},
+    kBaseGeneration,
+    kBaseTokenizer,
+    kBaseTokenizerConfig,
+    kVocabJson,
+    kMergesTxt,
 };
 
 constexpr PinnedFile kQwen38bBaseFiles[] = {
@@ -80,16 +99,11 @@ constexpr PinnedFile kQwen38bBaseFiles[] = {
      "cd39d5e44c5aadfd1954b598883aea1c4a98822a2f7723d214ef2278b7fec2e4", kUnverified},
     {"config.json", 729, "3bd01d7ad7a2e203ecbbe84e24087a51c6d2a108ee4bcc42d0016bf49564983a",
      kVerified},
-    {"generation_config.json", 138,
-     "8c970692323e3ea0e9b8b0a4dca79388d31226e41f83c9fd6014804280ebf6e8", kVerified},
-    {"tokenizer.json", 7031645, "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539",
-     kVerified},
-    {"tokenizer_config.json", 9678,
-     "3c04ed3ca964ea2f6b2b5faf0dc4d31aec1cb1e8b4bcf63f402d295046b422b5", kVerified},
-    {"vocab.json", 2776833, "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
-     kVerified},
-    {"merges.txt", 1671853, "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
-     kVerified},
+    kBaseGeneration,
+    kBaseTokenizer,
+    kBaseTokenizerConfig,
+    kVocabJson,
+    kMergesTxt,
 };
 
 constexpr PinnedFile kQwen314bBaseFiles[] = {
@@ -111,16 +125,11 @@ constexpr PinnedFile kQwen314bBaseFiles[] = {
      "73bcc7f129c1884540a8ea079cd5e8b3ec07f4cd66bf1b5a71d3d2c276af160f", kUnverified},
     {"model.safetensors.index.json", 0, "", kUnverified},
     {"config.json", 0, "", kUnverified},
-    {"generation_config.json", 138,
-     "8c970692323e3ea0e9b8b0a4dca79388d31226e41f83c9fd6014804280ebf6e8", kUnverified},
-    {"tokenizer.json", 7031645, "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539",
-     kUnverified},
-    {"tokenizer_config.json", 9678,
-     "3c04ed3ca964ea2f6b2b5faf0dc4d31aec1cb1e8b4bcf63f402d295046b422b5", kUnverified},
-    {"vocab.json", 2776833, "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
-     kUnverified},
-    {"merges.txt", 1671853, "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
-     kUnverified},
+    unverified(kBaseGeneration),
+    unverified(kBaseTokenizer),
+    unverified(kBaseTokenizerConfig),
+    unverified(kVocabJson),
+    unverified(kMergesTxt),
 };
 
 constexpr PinnedFile kQwen306bFiles[] = {
@@ -128,16 +137,11 @@ constexpr PinnedFile kQwen306bFiles[] = {
      "f47f71177f32bcd101b7573ec9171e6a57f4f4d31148d38e382306f42996874b", kVerified},
     {"config.json", 726, "660db3b73d788119c04535e48cf9be5f55bc3100841a718637ae695b442f27dd",
      kVerified},
-    {"generation_config.json", 239,
-     "2325da0f15bb848e018c5ae071b7943332e9f871d6b60e2ed22ca97d4cb993d2", kVerified},
-    {"tokenizer.json", 11422654, "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
-     kVerified},
-    {"tokenizer_config.json", 9732,
-     "d5d09f07b48c3086c508b30d1c9114bd1189145b74e982a265350c923acd8101", kVerified},
-    {"vocab.json", 2776833, "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
-     kVerified},
-    {"merges.txt", 1671853, "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
-     kVerified},
+    kInstructGeneration,
+    kInstructTokenizer,
+    kInstructTokenizerConfig,
+    kVocabJson,
+    kMergesTxt,
 };
 
 constexpr PinnedFile kQwen317bFiles[] = {
@@ -149,16 +153,11 @@ constexpr PinnedFile kQwen317bFiles[] = {
      "0d660e94b165eb912669a5249dff44b83188c4777a07ddb9611fb78d91b0578d", kVerified},
     {"config.json", 726, "1ddb5b89ebc90dcb417a45c213d818577e65976454d29385c8f6140771d95197",
      kVerified},
-    {"generation_config.json", 239,
-     "2325da0f15bb848e018c5ae071b7943332e9f871d6b60e2ed22ca97d4cb993d2", kVerified},
-    {"tokenizer.json", 11422654, "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
-     kVerified},
-    {"tokenizer_config.json", 9732,
-     "d5d09f07b48c3086c508b30d1c9114bd1189145b74e982a265350c923acd8101", kVerified},
-    {"vocab.json", 2776833, "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
-     kVerified},
-    {"merges.txt", 1671853, "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
-     kVerified},
+    kInstructGeneration,
+    kInstructTokenizer,
+    kInstructTokenizerConfig,
+    kVocabJson,
+    kMergesTxt,
 };
 
 constexpr PinnedFile kQwen34bFiles[] = {
@@ -172,16 +171,11 @@ constexpr PinnedFile kQwen34bFiles[] = {
      "6dc0981b8829fead746441f68f38f24c5ca4a3a66351f652c26c6df0efc43ab2", kVerified},
     {"config.json", 726, "8ba006f74fecfaaeb392872a60f4a480e7ec9860153d2e1b769ec81f9a147f8a",
      kVerified},
-    {"generation_config.json", 239,
-     "2325da0f15bb848e018c5ae071b7943332e9f871d6b60e2ed22ca97d4cb993d2", kVerified},
-    {"tokenizer.json", 11422654, "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
-     kVerified},
-    {"tokenizer_config.json", 9732,
-     "d5d09f07b48c3086c508b30d1c9114bd1189145b74e982a265350c923acd8101", kVerified},
-    {"vocab.json", 2776833, "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
-     kVerified},
-    {"merges.txt", 1671853, "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
-     kVerified},
+    kInstructGeneration,
+    kInstructTokenizer,
+    kInstructTokenizerConfig,
+    kVocabJson,
+    kMergesTxt,
 };
 
 constexpr PinnedFile kQwen38bFiles[] = {
@@ -199,16 +193,11 @@ constexpr PinnedFile kQwen38bFiles[] = {
      "f9fdbcb91c23971c13ec5d5f2573d2349e8f61f2f049371ec699281748fdb1bc", kVerified},
     {"config.json", 728, "f7c4eadfbbf522470667b797a3c89be2524832d2d599797248dc304fff447c30",
      kVerified},
-    {"generation_config.json", 239,
-     "2325da0f15bb848e018c5ae071b7943332e9f871d6b60e2ed22ca97d4cb993d2", kVerified},
-    {"tokenizer.json", 11422654, "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
-     kVerified},
-    {"tokenizer_config.json", 9732,
-     "d5d09f07b48c3086c508b30d1c9114bd1189145b74e982a265350c923acd8101", kVerified},
-    {"vocab.json", 2776833, "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
-     kVerified},
-    {"merges.txt", 1671853, "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
-     kVerified},
+    kInstructGeneration,
+    kInstructTokenizer,
+    kInstructTokenizerConfig,
+    kVocabJson,
+    kMergesTxt,
 };
 
 constexpr PinnedFile kQwen314bFiles[] = {
@@ -232,16 +221,11 @@ constexpr PinnedFile kQwen314bFiles[] = {
      "62d7ad35757bae5e7baa452cb1483178b7daa50e869e923226b8da10871f7ebc", kVerified},
     {"config.json", 728, "e73c3664ca09b10a673fef0c22e8a6b456201d49bd4713c9691f775720e8857a",
      kVerified},
-    {"generation_config.json", 239,
-     "2325da0f15bb848e018c5ae071b7943332e9f871d6b60e2ed22ca97d4cb993d2", kVerified},
-    {"tokenizer.json", 11422654, "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
-     kVerified},
-    {"tokenizer_config.json", 9732,
-     "d5d09f07b48c3086c508b30d1c9114bd1189145b74e982a265350c923acd8101", kVerified},
-    {"vocab.json", 2776833, "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
-     kVerified},
-    {"merges.txt", 1671853, "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
-     kVerified},
+    kInstructGeneration,
+    kInstructTokenizer,
+    kInstructTokenizerConfig,
+    kVocabJson,
+    kMergesTxt,
 };
 
 constexpr PinnedFile kQwen332bFiles[] = {
@@ -283,16 +267,11 @@ constexpr PinnedFile kQwen332bFiles[] = {
      "bed42c6c55274bc08a1f616bceb3bcb84b3f02cb6584c573bd18c6519291ecd0", kVerified},
     {"config.json", 728, "97e295b63283935788fac5e4f8860862a56d4089538cafc93f0431f2ebe483bb",
      kVerified},
-    {"generation_config.json", 239,
-     "2325da0f15bb848e018c5ae071b7943332e9f871d6b60e2ed22ca97d4cb993d2", kVerified},
-    {"tokenizer.json", 11422654, "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
-     kVerified},
-    {"tokenizer_config.json", 9732,
-     "d5d09f07b48c3086c508b30d1c9114bd1189145b74e982a265350c923acd8101", kVerified},
-    {"vocab.json", 2776833, "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
-     kVerified},
-    {"merges.txt", 1671853, "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
-     kVerified},
+    kInstructGeneration,
+    kInstructTokenizer,
+    kInstructTokenizerConfig,
+    kVocabJson,
+    kMergesTxt,
 };
 
 constexpr PinnedFile kQwen34bInstruct2507Files[] = {
@@ -302,18 +281,15 @@ constexpr PinnedFile kQwen34bInstruct2507Files[] = {
      "0b48adbb1f60e901153d91907ba11ce63bd4b8b584482e730f48808d055dfba1", kVerified},
     {"model-00003-of-00003.safetensors", 99630640,
      "7dd39ccca5e4de123c74c14af44c9bf2eb75df33b4614382af0134528e060d5d", kVerified},
-    {"model.safetensors.index.json", 32819,
-     "d6c42883a895dfef5b0080ed2116a1bcd764f558406b98923d675978a1abf29c", kVerified},
+    k4bIndex,
     {"config.json", 727, "5beea1a4a34c62782bfb2f911c606741a3bab8f92d80a118fa053c28af12e8ba",
      kVerified},
     {"generation_config.json", 238,
      "835fffe355c9438e7a25be099b3fccaa98350b83451f9fd2d99512e74f1ade48", kVerified},
-    {"tokenizer.json", 11422654, "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
-     kVerified},
+    kInstructTokenizer,
     {"tokenizer_config.json", 9377,
      "a62ff0a2472a0fa1b8eaabcb57c59b58afa42a22831dc141400b6e0cf2b65ce3", kVerified},
-    {"vocab.json", 2776833, "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
-     kVerified},
+    kVocabJson,
     {"merges.txt", 1671839, "599bab54075088774b1733fde865d5bd747cbcc7a547c5bc12610e874e26f5e3",
      kVerified},
 };
@@ -325,16 +301,13 @@ constexpr PinnedFile kQwen34bThinking2507Files[] = {
      "57b5bd1f667d420350f169342a90b50e5ffc2aa202ba1819da1af3367ff2261f", kUnverified},
     {"model-00003-of-00003.safetensors", 99630640,
      "e3cccb84e8926f3f18c334465639939a68af310b0729938fccc2de66a9a31953", kUnverified},
-    {"model.safetensors.index.json", 32819,
-     "d6c42883a895dfef5b0080ed2116a1bcd764f558406b98923d675978a1abf29c", kUnverified},
+    unverified(k4bIndex),
     {"config.json", 0, "", kUnverified},
     {"generation_config.json", 0, "", kUnverified},
-    {"tokenizer.json", 11422654, "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
-     kUnverified},
+    unverified(kInstructTokenizer),
     {"tokenizer_config.json", 10834,
      "60adcfc35f5f251e19a196ec977b4ca0fcfb534852911b3196d68d5e3b146aa0", kVerified},
-    {"vocab.json", 2776833, "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
-     kUnverified},
+    unverified(kVocabJson),
     {"merges.txt", 0, "", kUnverified},
 };
 
