@@ -1,6 +1,7 @@
 // `kipp`: one executable, one subcommand per job. What each does is in its own file.
 #include <clocale>
 #include <cstdio>
+#include <string>
 
 #include "cli/commands.h"
 
@@ -24,6 +25,15 @@ int main(int argc, char** argv) {
   CLI::App app{"kipp runs the pinned Qwen3 dense checkpoints on your own machine."};
   app.set_version_flag("--version", "kipp " KIPP_VERSION);
   app.require_subcommand(1);
+  app.failure_message([](const CLI::App* root, const CLI::Error& error) {
+    const auto chosen = root->get_subcommands();
+    const std::string command = chosen.empty() ? "kipp" : "kipp " + chosen.front()->get_name();
+    std::string what = error.what();
+    if (const auto rest = root->remaining(); chosen.empty() && !rest.empty()) {
+      what = fmt::format("expected a subcommand, found \"{}\"", rest.front());
+    }
+    return fmt::format("{}: {} (`{} --help` lists what there is)\n", command, what, command);
+  });
   int exit_code = 0;
   kipp::add_checkpoints_command(app, exit_code);
   kipp::add_pull_command(app, exit_code);

@@ -293,6 +293,18 @@ def test_chat_refuses_bad_values(model, flag, part):
     assert run.returncode == 2 and run.stderr.decode().startswith("kipp chat: ") and part in run.stderr.decode()
 
 
+@pytest.mark.parametrize("words,sentence", [
+    (["run", "--bogus"], "kipp run: The following argument was not expected: --bogus"),
+    (["chat", "--max-tokens"], "kipp chat: --max-tokens: 1 required"),
+    (["nonsense"], 'kipp: expected a subcommand, found "nonsense"'),
+    ([], "kipp: A subcommand is required"),
+])
+def test_a_command_line_that_says_nothing_gets_a_sentence(words, sentence):
+    run = kipp(*words)
+    assert run.returncode == 2 and run.stdout == b""
+    assert run.stderr.decode().startswith(sentence) and "--help" in run.stderr.decode()
+
+
 class Terminal:
     """`kipp chat` on a pseudo-terminal."""
 
