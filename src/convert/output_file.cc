@@ -31,6 +31,14 @@ Result<void> check_room(const std::string& path, int fd, std::uint64_t bytes, st
   return {};
 }
 
+// Whether `path` still names what `fd` has open: another writer may have renamed it in between.
+bool names(const std::string& path, int fd) {
+  struct stat there {};
+  struct stat here {};
+  return ::stat(path.c_str(), &there) == 0 && ::fstat(fd, &here) == 0 &&
+         there.st_dev == here.st_dev && there.st_ino == here.st_ino;
+}
+
 }  // namespace
 
 Result<OutputFile> OutputFile::create(const std::string& path, std::uint64_t bytes) {
@@ -59,6 +67,13 @@ Result<OutputFile> OutputFile::create(const std::string& path, std::uint64_t byt
                   file.partial());
     }
     return fail(ErrorCode::io, "{}: cannot lock: {}", file.partial(), std::strerror(reason));
+  }
+  if (!names(file.partial(), fd)) {
+    // Opened while that writer still had it, locked when its work was done: this is its finished
+    // file.
+    ::close(fd);
+    return fail(ErrorCode::io, "{}: expected to be its only writer, found that another finished it",
+                file.partial());
   }
   file.fd_ = fd;  // from here on the destructor removes the partial file
   struct stat info {};
