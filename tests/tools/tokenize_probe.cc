@@ -22,7 +22,7 @@ template <class Items>
 void answer(const Items& items) {
   const auto count = static_cast<std::uint32_t>(items.size());
   std::fwrite(&count, sizeof count, 1, stdout);
-  std::fwrite(items.data(), sizeof items[0], items.size(), stdout);
+  if (!items.empty()) std::fwrite(items.data(), sizeof items[0], items.size(), stdout);
 }
 
 std::vector<std::uint32_t> piece_sizes(std::string_view text) {
