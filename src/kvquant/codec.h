@@ -262,8 +262,8 @@ KVQUANT_FN int clamp_int(int value, int low, int high) {
 
 // The int2 pair: least squares over the group of its codes against their top two bits, in
 // sixteenths of a code, kept inside the cells. A read at int2 is therefore within one cell of the
-// value, whatever the group held, and its squared error over an affine group is no more than that
-// of cell centres.
+// value, whatever the group held. Until the pair is rounded to FP16, its squared error over the
+// codes of an affine group is no more than that of cell centres.
 KVQUANT_FN GroupParams fit_levels(const QuantScheme& scheme, GroupParams params,
                                   const LevelSums& sums) {
   const float scale = fp16_to_float(params.scale);
@@ -307,10 +307,18 @@ KVQUANT_FN GroupParams fit_levels(const QuantScheme& scheme, GroupParams params,
       last = static_cast<int>(static_cast<std::int64_t>(last) * room / size);
     }
   }
+  // Every product below is exact. FP16 may be too coarse for the offset of a group far from zero:
+  // rounding never takes level 0 out of its cell, and what it moves, the scale takes back at
+  // level 3.
+  const float offset = fp16_to_float(params.offset);
   const float level0 = half + static_cast<float>(first) * 0.0625f;
-  const float spread = static_cast<float>(48 * cell + last - first) * 0.0625f;
-  fitted.offset = float_to_fp16(fp16_to_float(params.offset) + scale * level0);
-  fitted.scale = float_to_fp16(scale * spread / 3.0f);
+  const float level3 = half + static_cast<float>(48 * cell + last) * 0.0625f;
+  const float target = offset + scale * level0;
+  fitted.offset = float_to_fp16(target);
+  const float moved = fp16_to_float(fitted.offset) - offset;
+  if (moved < scale * -0.5f) fitted.offset = params.offset;
+  if (moved > scale * (static_cast<float>(cell) - 0.5f)) fitted.offset = float_to_fp16_down(target);
+  fitted.scale = float_to_fp16((scale * level3 - (fp16_to_float(fitted.offset) - offset)) / 3.0f);
   return fitted;
 }
 
