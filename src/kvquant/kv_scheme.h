@@ -27,7 +27,7 @@ struct KvShape {
   int kv_heads = 0;
   int head_width = 0;  // a multiple of 16, at most 512
 
-  int row() const {
+  constexpr int row() const {
     return kv_heads * head_width;
   }  // elements of one token, one side; at most 8192
   friend bool operator==(const KvShape&, const KvShape&) = default;
