@@ -32,21 +32,23 @@ std::size_t PlaneArena::bytes_needed(const BlockLayout& layout, const Counts& co
 }
 
 Status PlaneArena::reserve(const BlockLayout& layout, const Counts& counts) {
-  bytes_ = bytes_needed(layout, counts);
-  memory_.reset(static_cast<std::uint8_t*>(::operator new[](bytes_, kAlignment, std::nothrow)));
+  const std::size_t bytes = bytes_needed(layout, counts);
+  memory_.reset(static_cast<std::uint8_t*>(::operator new[](bytes, kAlignment, std::nothrow)));
   if (memory_ == nullptr) {
     return Status::fail(Code::out_of_memory, "cache: the system has no %zu bytes for its planes",
-                        bytes_);
+                        bytes);
   }
+  bytes_ = bytes;
   std::uint8_t* at = memory_.get();
   for (const Side side : kBothSides) {
     for (const Plane plane : kEveryPlane) {
-      pool(side, plane) = {};
-      const std::size_t bytes = layout.plane(side, plane).bytes;
-      if (bytes == 0) continue;
-      for (std::size_t i = 0; i < count_of(counts, side, plane); ++i, at += bytes) {
-        give_back(side, plane, at);
-      }
+      Pool& to = pool(side, plane);
+      to = {};
+      to.plane_bytes = layout.plane(side, plane).bytes;
+      if (to.plane_bytes == 0) continue;
+      to.next = at;
+      to.untouched = counts.planes[static_cast<int>(side)][static_cast<int>(plane)];
+      at += to.plane_bytes * count_of(counts, side, plane);
     }
   }
   return {};
@@ -54,10 +56,15 @@ Status PlaneArena::reserve(const BlockLayout& layout, const Counts& counts) {
 
 std::uint8_t* PlaneArena::take(Side side, Plane plane) {
   Pool& from = pool(side, plane);
-  std::uint8_t* memory = from.first;
-  if (memory == nullptr) return nullptr;
-  std::memcpy(&from.first, memory, sizeof from.first);
-  --from.free;
+  if (std::uint8_t* memory = from.first; memory != nullptr) {
+    std::memcpy(&from.first, memory, sizeof from.first);
+    --from.given_back;
+    return memory;
+  }
+  if (from.untouched == 0) return nullptr;
+  --from.untouched;
+  std::uint8_t* memory = from.next;
+  from.next += from.plane_bytes;
   return memory;
 }
 
@@ -65,7 +72,7 @@ void PlaneArena::give_back(Side side, Plane plane, std::uint8_t* memory) {
   Pool& to = pool(side, plane);
   std::memcpy(memory, &to.first, sizeof to.first);
   to.first = memory;
-  ++to.free;
+  ++to.given_back;
 }
 
 }  // namespace kvquant

@@ -1,5 +1,6 @@
 // Memory for the planes of one cache: taken from the system once, handed out and taken back plane
-// by plane.
+// by plane. It is not touched before it is handed out, so that what a short sequence never reaches
+// costs address space alone.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +28,19 @@ class PlaneArena {
   std::uint8_t* take(Side side, Plane plane);
   void give_back(Side side, Plane plane, std::uint8_t* memory);
 
-  int free(Side side, Plane plane) const { return pool(side, plane).free; }
+  int free(Side side, Plane plane) const {
+    return pool(side, plane).given_back + pool(side, plane).untouched;
+  }
   std::size_t bytes() const { return bytes_; }
 
  private:
-  // Free planes form a list through their own first bytes.
+  // Planes that came back form a list through their own first bytes and go out again first.
   struct Pool {
     std::uint8_t* first = nullptr;
-    int free = 0;
+    int given_back = 0;
+    std::uint8_t* next = nullptr;  // of the untouched ones, which lie in a row
+    int untouched = 0;
+    std::size_t plane_bytes = 0;
   };
   struct FreeAligned {
     void operator()(std::uint8_t* memory) const;

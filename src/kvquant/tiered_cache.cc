@@ -197,6 +197,7 @@ void TieredCacheCore::cut(int length, int touched) {
     blocks_[static_cast<std::size_t>(kept - 1)].positions = inside;
   }
   length_ = length;
+  settled_ = std::min(settled_, length / kBlockPositions);
 }
 
 Status TieredCacheCore::demote(int query_position) {
@@ -204,13 +205,35 @@ Status TieredCacheCore::demote(int query_position) {
     return Status::fail(Code::invalid_argument,
                         "demote: expected a position of at least 0, found %d", query_position);
   }
-  const int complete = length_ / kBlockPositions;
-  for (int index = 0; index < complete && index < query_position / kBlockPositions; ++index) {
+  const int left_behind = std::min(length_, query_position) / kBlockPositions;
+  for (int index = settled_; index < left_behind; ++index) {
+    const Band band = config_.policy.band(query_position, index * kBlockPositions);
     for (const Side side : kBothSides) {
-      const Band band = config_.policy.band(query_position, index * kBlockPositions);
-      const PlaneSet keep = lasting_planes(config_.policy, band, side);
-      free_planes(index, side, keep);
+      free_planes(index, side, lasting_planes(config_.policy, band, side));
     }
+    if (index == settled_ && (band == Band::sink || band == Band::far)) ++settled_;
+  }
+  return {};
+}
+
+Status TieredCacheCore::check_block_read(int query_position, int index) const {
+  const KvBlock& block = blocks_[static_cast<std::size_t>(index)];
+  const Band band = config_.policy.band(query_position, index * kBlockPositions);
+  if (!block.complete() && band != Band::open) {
+    return Status::fail(
+        Code::unavailable,
+        "dequantize: block %d is still open, and a query at position %d would read it in the %s "
+        "band, which exists once the block is complete",
+        index, query_position, name_of(band));
+  }
+  for (const Side side : kBothSides) {
+    const BitWidth width = config_.policy.of(band).side(side);
+    if (block.present(side).contains(planes_for(width))) continue;
+    return Status::fail(
+        Code::unavailable,
+        "dequantize: a query at position %d reads the %ss of block %d as %s, and that was freed by "
+        "demote()",
+        query_position, name_of(side), index, name_of(width));
   }
   return {};
 }
@@ -234,33 +257,18 @@ Status TieredCacheCore::dequantize(KvBackend& backend, int query_position, int f
         "dequantize: a query at position %d cannot read position %d, which comes after it",
         query_position, first + count - 1);
   }
-  for (int at = first; at < first + count;) {
-    const int index = at / kBlockPositions;
-    const KvBlock& block = blocks_[static_cast<std::size_t>(index)];
+  const int end = first + count;
+  for (int index = first / kBlockPositions; index < blocks_for(end) && count > 0; ++index) {
+    if (Status status = check_block_read(query_position, index); !status.ok()) return status;
+  }
+  for (int at = first; at < end;) {
     const int inside = at % kBlockPositions;
-    const int rows = std::min(first + count - at, kBlockPositions - inside);
-    const Band band = config_.policy.band(query_position, at);
-    if (!block.complete() && band != Band::open) {
-      return Status::fail(
-          Code::unavailable,
-          "dequantize: position %d lies in the open block, and a query at %d would read it "
-          "in the %s band, which exists once the block is complete",
-          at, query_position, name_of(band));
-    }
-    const Tier tier = config_.policy.of(band);
-    for (const Side side : kBothSides) {
-      if (block.present(side).contains(planes_for(tier.side(side)))) continue;
-      return Status::fail(
-          Code::unavailable,
-          "dequantize: a query at position %d reads the %ss of block %d as %s, and that was "
-          "freed by demote()",
-          query_position, name_of(side), index, name_of(tier.side(side)));
-    }
+    const int rows = std::min(end - at, kBlockPositions - inside);
     const std::size_t from = static_cast<std::size_t>(at - first) * row;
     const std::size_t elements = static_cast<std::size_t>(rows) * row;
-    Status status = backend.dequantize_for_attention(layout_, block, tier, inside, rows,
-                                                     out.k.subspan(from, elements),
-                                                     out.v.subspan(from, elements));
+    Status status = backend.dequantize_for_attention(
+        layout_, block(at / kBlockPositions), config_.policy.tier(query_position, at), inside, rows,
+        out.k.subspan(from, elements), out.v.subspan(from, elements));
     if (!status.ok()) return status;
     at += rows;
   }

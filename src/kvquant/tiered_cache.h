@@ -26,8 +26,8 @@ struct CacheConfig {
   TieredKvPolicy policy;
   int max_positions = 0;
 
-  // The most positions appended between two calls of demote() that memory is set aside for; what a
-  // block takes before it is demoted is several times what it keeps. 0: all of them.
+  // The most positions appended between two calls of demote(length()) that memory is set aside for;
+  // what a block takes before it is demoted is several times what it keeps. 0: all of them.
   int undemoted_positions = 0;
 };
 
@@ -78,6 +78,7 @@ class TieredCacheCore {
 
  private:
   static PlaneArena::Counts plane_counts(const CacheConfig& config);
+  Status check_block_read(int query_position, int index) const;
   Status take_planes(int index, Side side, PlaneSet planes);
   void free_planes(int index, Side side, PlaneSet keep);
   void cut(int length, int touched);
@@ -87,8 +88,10 @@ class TieredCacheCore {
   PlaneArena arena_;
   std::unique_ptr<KvBlock[]> blocks_;
   int length_ = 0;
+  int settled_ = 0;  // blocks from the first that demote() has brought to their last band
 };
 
+// A cache moves in constant time; one moved from may only be destroyed or assigned to.
 template <class Backend>
 class TieredKvCache : public TieredCacheCore {
  public:
@@ -105,7 +108,8 @@ class TieredKvCache : public TieredCacheCore {
   }
 
   // Positions [first, first + count) as the query at `query_position` reads them: not before the
-  // last of them. Blocks are read where their tiers differ, so any range will do.
+  // last of them. Blocks are read where their tiers differ, so any range will do. A refused read
+  // writes nothing.
   Status dequantize(int query_position, int first, int count, const AttentionInput& out) {
     return TieredCacheCore::dequantize(backend_, query_position, first, count, out);
   }

@@ -1,33 +1,55 @@
 #include "kvquant/tiered_policy.h"
 
 #include <climits>
+#include <utility>
 
 namespace kvquant {
 namespace {
 
-Status check_width(BitWidth width, const QuantScheme& scheme, const char* band, Side side) {
-  const bool bf16 = width == BitWidth::bf16;
-  if (bf16 ||
-      (scheme.bits != BitWidth::bf16 && width <= scheme.bits && width >= scheme.narrowest)) {
-    return {};
+bool is_width(BitWidth width) {
+  switch (width) {
+    case BitWidth::int2:
+    case BitWidth::int4:
+    case BitWidth::int8:
+    case BitWidth::bf16:
+      return true;
   }
+  return false;
+}
+
+Status check_width(BitWidth width, const QuantScheme& scheme, const char* band, Side side) {
+  if (!is_width(width)) {
+    return Status::fail(Code::invalid_argument,
+                        "%s %s: expected a width of 16, 8, 4 or 2, found %d", band, name_of(side),
+                        static_cast<int>(width));
+  }
+  if (width == BitWidth::bf16) return {};
   if (scheme.bits == BitWidth::bf16) {
     return Status::fail(Code::invalid_argument,
                         "%s %s: expected bf16, the only width of its scheme, found %s", band,
                         name_of(side), name_of(width));
   }
+  if (width >= scheme.narrowest && width <= scheme.bits) return {};
   return Status::fail(
       Code::invalid_argument,
       "%s %s: expected bf16, or a width its scheme can be read at (%s to %s), found %s", band,
       name_of(side), name_of(scheme.narrowest), name_of(scheme.bits), name_of(width));
 }
 
+// Bands are added up, and a distance compared with the sum: it must not overflow.
+constexpr int kMostBlocks = INT_MAX / 4;
+
 Status check_blocks(int blocks, const char* field) {
-  // Twice the widest band must not overflow when it is added up.
-  constexpr int kMost = INT_MAX / 4;
-  if (blocks >= 0 && blocks <= kMost) return {};
-  return Status::fail(Code::invalid_argument, "%s: expected 0 to %d, found %d", field, kMost,
+  if (blocks >= 0 && blocks <= kMostBlocks) return {};
+  return Status::fail(Code::invalid_argument, "%s: expected 0 to %d, found %d", field, kMostBlocks,
                       blocks);
+}
+
+Status check_mid_blocks(int blocks) {
+  if (blocks == TieredKvPolicy::kAsRecent || (blocks >= 0 && blocks <= kMostBlocks)) return {};
+  return Status::fail(Code::invalid_argument,
+                      "mid_blocks: expected 0 to %d, or %d for as many as recent_blocks, found %d",
+                      kMostBlocks, TieredKvPolicy::kAsRecent, blocks);
 }
 
 }  // namespace
@@ -78,9 +100,7 @@ Status validate(const TieredKvPolicy& policy, const KvScheme& scheme) {
   if (Status status = check_blocks(policy.sink_blocks, "sink_blocks"); !status.ok()) return status;
   if (Status status = check_blocks(policy.recent_blocks, "recent_blocks"); !status.ok())
     return status;
-  if (policy.mid_blocks != TieredKvPolicy::kAsRecent) {
-    if (Status status = check_blocks(policy.mid_blocks, "mid_blocks"); !status.ok()) return status;
-  }
+  if (Status status = check_mid_blocks(policy.mid_blocks); !status.ok()) return status;
   for (const Side side : {Side::key, Side::value}) {
     const QuantScheme& codes = scheme.side(side);
     for (const Band band : {Band::sink, Band::recent, Band::mid, Band::far}) {
