@@ -313,7 +313,7 @@ KVQUANT_FN GroupParams fit_levels(const QuantScheme& scheme, GroupParams params,
   const float offset = fp16_to_float(params.offset);
   const float level0 = half + static_cast<float>(first) * 0.0625f;
   const float level3 = half + static_cast<float>(48 * cell + last) * 0.0625f;
-  const float target = offset + scale * level0;
+  const float target = fmaxf(offset + scale * level0, -65504.0f);  // half a code may lead beyond
   fitted.offset = float_to_fp16(target);
   const float moved = fp16_to_float(fitted.offset) - offset;
   if (moved < scale * -0.5f) fitted.offset = params.offset;

@@ -51,5 +51,22 @@ TEST(FittedPair, LevelsStayInTheirCellsWhenTheOffsetDwarfsTheRange) {
   }
 }
 
+// Half a code below the smallest value there is lies beyond the range of FP16.
+TEST(FittedPair, IsFiniteForTheLargestValues) {
+  for (const BitWidth bits : {BitWidth::int8, BitWidth::int4}) {
+    QuantScheme scheme;
+    scheme.bits = bits;
+    std::vector<float> values(16, 4096.0f);  // the bottom of cell 2 draws level 0 down
+    values.front() = -65280.0f;
+    values.back() = 65280.0f;
+    const Group group = encode_group(scheme, values);
+    const float offset = fp16_to_float(group.fitted.offset);
+    const float scale = fp16_to_float(group.fitted.scale);
+    const float cell = 65280.0f / 2;
+    EXPECT_NEAR(offset, -65280.0f, cell) << name_of(bits);
+    EXPECT_NEAR(offset + scale * 3, 65280.0f, cell) << name_of(bits);
+  }
+}
+
 }  // namespace
 }  // namespace kvquant
