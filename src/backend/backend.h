@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -42,9 +43,26 @@ struct KvConfig {
   KvStore store = KvStore::bf16;
 };
 
+// Where the weights of the projections and the head live while a backend runs.
+enum class WeightStore : std::uint8_t {
+  packed,  // copied at load into the order its kernels read
+  mapped,  // left in the artifact's mapping: half the memory, slower
+};
+
+std::string_view to_string(WeightStore store);
+Result<WeightStore> parse_weight_store(std::string_view name);
+
+// What a backend has no use for it ignores: `reference` computes on one thread from the mapping.
+struct LoadOptions {
+  int threads = 0;  // 0: one per core
+  WeightStore weights = WeightStore::packed;
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // bytes made ready
+};
+
 struct BackendInfo {
   std::string_view name;
   int max_step_tokens = 0;  // the most tokens one eval takes, all items together
+  int max_logit_rows = 0;   // the most rows of logits one eval returns, all items together
 };
 
 class Backend {
@@ -52,7 +70,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual const BackendInfo& info() const = 0;
   // Called once, before any eval. The artifact must outlive the backend.
-  virtual Result<void> load(const Artifact& artifact, const KvConfig& kv) = 0;
+  virtual Result<void> load(const Artifact& artifact, const KvConfig& kv,
+                            const LoadOptions& options = {}) = 0;
   // All or nothing: on an error no block has changed its meaning. Items of one step name distinct
   // sequences.
   virtual Result<LogitsView> eval(std::span<const EvalItem> items) = 0;

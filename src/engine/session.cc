@@ -35,7 +35,8 @@ Result<std::shared_ptr<Model>> Model::open(const std::string& path, const ModelO
                                              .tokenizer = {},
                                              .backend = std::move(backend),
                                              .allocator = BlockAllocator(blocks)});
-  KIPP_TRY(impl->backend->load(impl->artifact, {.blocks = blocks, .store = options.kv_store}));
+  KIPP_TRY(impl->backend->load(impl->artifact, {.blocks = blocks, .store = options.kv_store},
+                               options.load));
   return std::shared_ptr<Model>(new Model(std::move(impl)));
 }
 

@@ -25,6 +25,7 @@ struct ModelOptions {
   bool allow_synthetic = false;
   int kv_blocks = 0;  // 0: one sequence of the checkpoint's full context
   KvStore kv_store = KvStore::bf16;
+  LoadOptions load = {};  // threads, where weights live, progress while they are made ready
 };
 
 // A loaded model: artifact, tokenizer and backend. Immutable but for the backend's cache; must
@@ -64,7 +65,7 @@ class Session {
                    const std::atomic<bool>* cancel = nullptr);
   // Appends one token and evaluates it.
   Result<void> append(Token token);
-  // Appends tokens, at most the backend's max_step_tokens, and returns logits for each of them
+  // Appends tokens, at most the backend's max_logit_rows, and returns logits for each of them
   // (speculation, prompt log-probabilities). The rows are the backend's: valid until the next eval
   // of any session.
   Result<LogitsView> append_scored(std::span<const Token> tokens);

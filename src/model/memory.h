@@ -40,12 +40,13 @@ constexpr std::size_t kv_block_bytes(const ModelConfig& config, std::size_t elem
 
 struct MemoryNeed {
   std::size_t kv_bytes = 0;       // all blocks
-  std::size_t scratch_bytes = 0;  // activations of the largest step, logits of every row included
-  std::size_t total() const { return kv_bytes + scratch_bytes; }
+  std::size_t scratch_bytes = 0;  // activations of the largest step, its logits included
+  std::size_t weight_bytes = 0;   // weights copied out of the artifact
+  std::size_t total() const { return kv_bytes + scratch_bytes + weight_bytes; }
 };
 
 MemoryNeed memory_needed(const ModelConfig& config, int kv_blocks, std::size_t element_bytes,
-                         int max_step_tokens);
+                         int max_step_tokens, int max_logit_rows);
 
 // What the operating system says it can hand out without swapping; 0 when it does not say.
 std::size_t available_memory();

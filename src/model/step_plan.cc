@@ -10,11 +10,13 @@ namespace {
 
 int end_of(const EvalItem& item) { return item.pos + static_cast<int>(item.tokens.size()); }
 
+bool is_named(Token token) { return token >= 0 && token < kNamedTokens; }
+
 }  // namespace
 
 Result<void> validate_tokens(std::span<const Token> tokens, const char* what) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= kNamedTokens) {
+    if (!is_named(tokens[i])) {
       return fail(ErrorCode::invalid, "{}[{}]: expected a token id from 0 to {}, found {}", what, i,
                   kNamedTokens - 1, tokens[i]);
     }
@@ -29,7 +31,9 @@ StepPlanner::StepPlanner(const StepLimits& limits)
   plan_.positions.reserve(rows);
   plan_.item_of_row.reserve(rows);
   plan_.logit_rows.reserve(rows);
-  plan_.blocks.reserve(static_cast<std::size_t>(limits.kv_blocks));
+  // Sequences share blocks, so their tables together may be longer than the pool.
+  plan_.blocks.reserve(rows * static_cast<std::size_t>(
+                                  std::min(limits.kv_blocks, blocks_for(limits.context_length))));
   plan_.block_begin.reserve(rows + 1);
   sequences_.reserve(rows);
   written_.reserve(rows);
@@ -68,6 +72,7 @@ Result<void> StepPlanner::validate(std::span<const EvalItem> items) {
   if (items.empty())
     return fail(ErrorCode::invalid, "items: a step needs at least one, found none");
   std::size_t rows = 0;
+  std::size_t logit_rows = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const EvalItem& item = items[i];
     if (item.tokens.empty()) {
@@ -79,7 +84,17 @@ Result<void> StepPlanner::validate(std::span<const EvalItem> items) {
       return fail(ErrorCode::invalid, "items: expected at most {} tokens in one step, found {}",
                   limits_.max_step_tokens, rows);
     }
-    KIPP_TRY(validate_tokens(item.tokens, fmt::format("items[{}].tokens", i).c_str()));
+    logit_rows += item.want == LogitRows::all    ? item.tokens.size()
+                  : item.want == LogitRows::last ? 1u
+                                                 : 0u;
+    if (logit_rows > static_cast<std::size_t>(limits_.max_logit_rows)) {
+      return fail(ErrorCode::invalid,
+                  "items: expected at most {} rows of logits in one step, found {}",
+                  limits_.max_logit_rows, logit_rows);
+    }
+    if (!std::ranges::all_of(item.tokens, is_named)) {
+      return validate_tokens(item.tokens, fmt::format("items[{}].tokens", i).c_str());
+    }
     if (item.pos < 0 || item.pos > limits_.context_length - static_cast<int>(item.tokens.size())) {
       return fail(
           ErrorCode::invalid,

@@ -2,9 +2,9 @@
 // a step is validated: what passes here cannot fail later, which makes a backend's eval all or
 // nothing.
 //
-// Refused: an empty step, an empty item, too many tokens, ids that name no token, positions past
-// the context, tables that do not cover the positions, unknown blocks, one sequence twice, and a
-// block that one item writes while another item (or the same one, elsewhere) holds it.
+// Refused: an empty step, an empty item, too many tokens or rows of logits, ids that name no token,
+// positions past the context, tables that do not cover the positions, unknown blocks, one sequence
+// twice, and a block that one item writes while another item (or the same one, elsewhere) holds it.
 #pragma once
 
 #include <span>
@@ -17,6 +17,7 @@ namespace kipp {
 
 struct StepLimits {
   int max_step_tokens = 0;
+  int max_logit_rows = 0;
   int kv_blocks = 0;
   int context_length = 0;
 };

@@ -22,12 +22,13 @@ TEST(Memory, OfOnePosition) {
 
 TEST(Memory, CountsTheCacheAndTheLargestStep) {
   const ModelConfig config = config_of("qwen3-0.6b");
-  const MemoryNeed need = memory_needed(config, 10, 2, 512);
+  const MemoryNeed need = memory_needed(config, 10, 2, 512, 512);
   EXPECT_EQ(need.kv_bytes, 10 * kv_block_bytes(config, 2));
   // Logits of 512 rows are most of it: 311 MB.
   EXPECT_GT(need.scratch_bytes, 512u * 151936 * 4);
   EXPECT_LT(need.scratch_bytes, 512u * 200000 * 4);
   EXPECT_EQ(need.total(), need.kv_bytes + need.scratch_bytes);
+  EXPECT_LT(memory_needed(config, 10, 2, 512, 16).scratch_bytes, 64u << 20);
 }
 
 TEST(Memory, RefusesWhatDoesNotFit) {
@@ -40,6 +41,12 @@ TEST(Memory, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refused.error().code, ErrorCode::exhausted);
   EXPECT_THAT(refused.error().message,
               testing::HasSubstr("7.0 GiB needed (6.0 for 40960 cached positions"));
+  const MemoryNeed packed = {.kv_bytes = gib, .scratch_bytes = gib, .weight_bytes = 3 * gib};
+  EXPECT_EQ(packed.total(), 5 * gib);
+  EXPECT_THAT(
+      check_memory(packed, 32, 4 * gib).error().message,
+      testing::EndsWith("1.0 for one step, 3.0 for weights), 4.0 GiB available; ask for a shorter "
+                        "context or leave the weights in their file"));
 }
 
 TEST(Memory, TheSystemSaysWhatIsAvailable) {

@@ -20,6 +20,7 @@ TEST(Registry, KnowsReference) {
   ASSERT_TRUE(backend);
   EXPECT_EQ((*backend)->info().name, "reference");
   EXPECT_EQ((*backend)->info().max_step_tokens, 512);
+  EXPECT_EQ((*backend)->info().max_logit_rows, 512);
   EXPECT_THAT(backend_names(), testing::Contains("reference"));
 }
 
@@ -31,6 +32,14 @@ TEST(Registry, RefusesOtherNamesAndFallsBackToNothing) {
     EXPECT_THAT(backend.error().message, HasSubstr("backend: expected one of reference"));
     EXPECT_THAT(backend.error().message, HasSubstr(fmt::format("found \"{}\"", name)));
   }
+}
+
+TEST(WeightStore, IsNamed) {
+  EXPECT_EQ(parse_weight_store("packed").value(), WeightStore::packed);
+  EXPECT_EQ(parse_weight_store("mapped").value(), WeightStore::mapped);
+  const auto refused = parse_weight_store("Mapped");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "weights: expected packed or mapped, found \"Mapped\"");
 }
 
 class ReferenceBackendTest : public testing::Test {

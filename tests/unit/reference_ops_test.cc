@@ -86,7 +86,8 @@ class ReferenceOpsTest : public testing::TestWithParam<KvStore> {
 
   std::unique_ptr<PagedKv> kv_;
   std::unique_ptr<ReferenceOps> ops_;
-  StepPlanner planner_{{.max_step_tokens = 64, .kv_blocks = 8, .context_length = 256}};
+  StepPlanner planner_{
+      {.max_step_tokens = 64, .max_logit_rows = 64, .kv_blocks = 8, .context_length = 256}};
   const StepPlan* step_ = nullptr;
   std::vector<Token> tokens_;
   std::vector<BlockId> blocks_ = {5, 2, 7, 0};

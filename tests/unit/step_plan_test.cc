@@ -15,7 +15,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr StepLimits kLimits = {.max_step_tokens = 64, .kv_blocks = 8, .context_length = 128};
+constexpr StepLimits kLimits = {
+    .max_step_tokens = 64, .max_logit_rows = 20, .kv_blocks = 8, .context_length = 128};
 
 struct Owned {
   SeqId seq = 0;
@@ -94,6 +95,12 @@ const Refusal kRefusals[] = {
      {{.seq = 0, .tokens = std::vector<Token>(40, 1), .blocks = {0, 1}},
       {.seq = 1, .tokens = std::vector<Token>(25, 1), .blocks = {2}}},
      "expected at most 64 tokens in one step, found 65"},
+    {"TooManyLogits",
+     {{.seq = 0, .tokens = std::vector<Token>(19, 1), .blocks = {0}, .want = LogitRows::all},
+      {.seq = 1, .tokens = {1, 1}, .blocks = {1}, .want = LogitRows::none},
+      {.seq = 2, .tokens = {1, 1}, .blocks = {2}, .want = LogitRows::last},
+      {.seq = 3, .tokens = {1}, .blocks = {3}, .want = LogitRows::last}},
+     "items: expected at most 20 rows of logits in one step, found 21"},
     {"IdOfNoToken",
      {{.tokens = {5, kNamedTokens}, .blocks = {0}}},
      "items[0].tokens[1]: expected a token id from 0 to 151668, found 151669"},

@@ -14,17 +14,19 @@ ReferenceBackend::State::State(const Artifact& from, PagedKv cache)
       kv(std::move(cache)),
       ops(from.config(), kv, kMaxStepTokens),
       planner({.max_step_tokens = kMaxStepTokens,
+               .max_logit_rows = kMaxStepTokens,
                .kv_blocks = kv.blocks(),
                .context_length = from.config().context_length}) {}
 
-Result<void> ReferenceBackend::load(const Artifact& artifact, const KvConfig& kv) {
+Result<void> ReferenceBackend::load(const Artifact& artifact, const KvConfig& kv,
+                                    const LoadOptions&) {
   if (state_ != nullptr) return fail(ErrorCode::invalid, "load: this backend is loaded already");
   if (kv.blocks < 1) {
     return fail(ErrorCode::invalid, "kv.blocks: expected at least 1, found {}", kv.blocks);
   }
-  KIPP_TRY(check_memory(
-      memory_needed(artifact.config(), kv.blocks, element_bytes(kv.store), kMaxStepTokens),
-      kv.blocks, available_memory()));
+  KIPP_TRY(check_memory(memory_needed(artifact.config(), kv.blocks, element_bytes(kv.store),
+                                      kMaxStepTokens, kMaxStepTokens),
+                        kv.blocks, available_memory()));
   KIPP_TRY_ASSIGN(cache, PagedKv::create(artifact.config(), kv));
   state_ = std::make_unique<State>(artifact, std::move(cache));
   return {};

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "backend/backend.h"
-#include "backend/reference/paged_kv.h"
+#include "backend/paged_kv.h"
 #include "backend/reference/reference_ops.h"
 #include "model/step_plan.h"
 
@@ -17,7 +17,8 @@ inline constexpr int kMaxStepTokens = 512;
 class ReferenceBackend final : public Backend {
  public:
   const BackendInfo& info() const override { return info_; }
-  Result<void> load(const Artifact& artifact, const KvConfig& kv) override;
+  Result<void> load(const Artifact& artifact, const KvConfig& kv,
+                    const LoadOptions& options = {}) override;
   Result<LogitsView> eval(std::span<const EvalItem> items) override;
   void copy_blocks(std::span<const BlockCopy> copies) override;
   std::size_t block_bytes() const override;
@@ -40,7 +41,8 @@ class ReferenceBackend final : public Backend {
 
   Result<std::span<std::byte>> block_of_size(BlockId block, std::size_t bytes);
 
-  BackendInfo info_{.name = "reference", .max_step_tokens = kMaxStepTokens};
+  BackendInfo info_{
+      .name = "reference", .max_step_tokens = kMaxStepTokens, .max_logit_rows = kMaxStepTokens};
   std::unique_ptr<State> state_;  // empty until load
 };
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/reference/paged_kv.h"
+#include "backend/paged_kv.h"
 #include "model/config.h"
 #include "model/step_plan.h"
 #include "model/weights.h"

@@ -2,7 +2,8 @@
 // are contiguous:
 //   [layer][k, v][kv_head][position][head_dim], BF16 or F32, little-endian
 // which is also what read and write exchange (docs/BACKENDS.md). Memory comes zeroed and is touched
-// only when written, so a large cache costs what is used of it.
+// only when written, so a large cache costs what is used of it. Shared by the backends that compute
+// on the host.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +14,28 @@
 
 #include "backend/backend.h"
 #include "model/config.h"
+#include "model/memory.h"
 
-namespace kipp::reference {
+namespace kipp {
 
 constexpr std::size_t element_bytes(KvStore store) { return store == KvStore::bf16 ? 2 : 4; }
 
 class PagedKv {
  public:
-  static Result<PagedKv> create(const ModelConfig& config, const KvConfig& kv);
+  static Result<PagedKv> create(const ModelConfig& config, const KvConfig& kv) {
+    PagedKv cache;
+    cache.store_ = kv.store;
+    cache.blocks_ = kv.blocks;
+    cache.block_bytes_ = kv_block_bytes(config, element_bytes(kv.store));
+    const auto blocks = static_cast<std::size_t>(kv.blocks);
+    cache.data_.reset(static_cast<std::byte*>(std::calloc(blocks, cache.block_bytes_)));
+    if (cache.data_ == nullptr) {
+      return fail(ErrorCode::exhausted,
+                  "memory: the operating system refused {} KV blocks of {} bytes", kv.blocks,
+                  cache.block_bytes_);
+    }
+    return cache;
+  }
 
   KvStore store() const { return store_; }
   int blocks() const { return blocks_; }
@@ -58,4 +73,4 @@ class PagedKv {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-}  // namespace kipp::reference
+}  // namespace kipp
