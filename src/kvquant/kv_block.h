@@ -1,5 +1,5 @@
-// The storage layout of 32 positions of keys and values, frozen at version 1. README.md draws it
-// byte for byte.
+// The storage layout of 32 positions of keys and values, frozen at version 1. FORMAT.md draws it
+// byte for byte, and says how codes are made.
 //
 // A side (keys or values) is up to four planes, each with memory of its own, so that one can be
 // freed alone:

@@ -1,4 +1,4 @@
-// The sizes a BlockLayout gives are the ones README.md draws.
+// The sizes a BlockLayout gives are the ones FORMAT.md draws.
 #include "kvquant/kv_block.h"
 
 #include <gmock/gmock.h>
