@@ -13,16 +13,19 @@ int blocks_for(int positions) {
   return positions / kBlockPositions + (positions % kBlockPositions != 0);
 }
 
-// Planes of a complete block that some query in `band` or, the band being left behind, beyond it
-// reads. BF16 rows have no codes in them, so a band that reads them keeps the codes of those to
-// come as well.
+// Planes of a complete block that some query in `band` reads or, that band being left behind, in
+// one beyond it. BF16 rows have no codes in them, so a band that reads them keeps the codes of
+// those to come as well; a band of no blocks is read by nobody.
 PlaneSet lasting_planes(const TieredKvPolicy& policy, Band band, Side side) {
-  const PlaneSet planes = planes_for(policy.of(band).side(side));
-  if (band == Band::sink) return planes;
-  if (policy.of(band).side(side) != BitWidth::bf16)
-    return planes;  // narrower reads look at some of these
-  return planes | planes_for(policy.recent.side(side)) | planes_for(policy.mid.side(side)) |
-         planes_for(policy.far.side(side));
+  if (band == Band::sink) return planes_for(policy.sink.side(side));
+  PlaneSet planes = planes_for(policy.far.side(side));
+  if (band <= Band::mid && policy.mid_width() > 0) {
+    planes = planes | planes_for(policy.mid.side(side));
+  }
+  if (band <= Band::recent && policy.recent_blocks > 0) {
+    planes = planes | planes_for(policy.recent.side(side));
+  }
+  return planes;
 }
 
 // What a block is given when its last position arrives: its rows, and every code it will ever be
