@@ -6,6 +6,7 @@ find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 2 REQUIRED)
 find_package(CURL 7.88 REQUIRED)
 find_package(OpenSSL 3 REQUIRED)
+find_package(hwy 1.0.3 REQUIRED)
 # Debian ships 2.8.0 whose .pc file says 2.6.0.
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc>=2.6)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.5)

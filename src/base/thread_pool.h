@@ -49,8 +49,8 @@ class ThreadPool {
 
   ThreadPool() = default;
   void run(int count, void* context, Call call);
-  void work(int thread);
-  void run_share(int thread) const;
+  void work(int thread, int threads);
+  void run_share(int thread, int threads) const;
   template <class Ready>
   void await(const Ready& ready, std::condition_variable& wake, std::atomic<int>& sleepers);
   void rouse(std::condition_variable& wake, const std::atomic<int>& sleepers);
