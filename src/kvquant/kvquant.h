@@ -11,3 +11,6 @@
 #include "kvquant/tiered_cache.h"
 #include "kvquant/tiered_policy.h"
 #include "kvquant/version.h"
+#if defined(KVQUANT_HIGHWAY)
+#include "kvquant/cpu_simd.h"
+#endif

@@ -13,4 +13,7 @@ int main() {
   if (!cache.value().append(in, in).ok()) return 1;
   if (!cache.value().dequantize({.k = k, .v = v}).ok()) return 1;
   std::printf("kvquant %s: %d positions, %g\n", KVQUANT_VERSION, cache.value().length(), k.back());
+#if defined(KVQUANT_HIGHWAY)
+  std::printf("vectors of %s\n", kvquant::CpuSimdBackend::target());
+#endif
 }
