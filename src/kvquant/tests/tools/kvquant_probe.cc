@@ -13,6 +13,7 @@
 #include <cstring>
 #include <vector>
 
+#include "../support/owned_block.h"
 #include "kvquant/cpu_ref.h"
 #include "kvquant/kv_block.h"
 
@@ -20,8 +21,8 @@ namespace {
 
 using namespace kvquant;
 
-constexpr Side kBothSides[] = {Side::key, Side::value};
-constexpr Plane kEveryPlane[] = {Plane::hi2, Plane::mid2, Plane::low4, Plane::bf16};
+using test::kBothSides;
+using test::OwnedBlock;
 
 bool take(void* to, std::size_t bytes) { return std::fread(to, 1, bytes, stdin) == bytes; }
 
@@ -35,36 +36,20 @@ void answer(const Status& status) {
   answer(status.code(), status.message(), std::strlen(status.message()));
 }
 
-// A block with memory for the planes of both sides, each filled with what no encoder may rely on.
-struct OwnedBlock {
-  OwnedBlock(const BlockLayout& layout, const PlaneSet (&sets)[kSides]) {
-    for (const Side side : kBothSides) {
-      for (const Plane plane : kEveryPlane) {
-        if (!sets[static_cast<int>(side)].has(plane)) continue;
-        auto& bytes = memory[static_cast<int>(side)][static_cast<int>(plane)];
-        bytes.assign(layout.plane(side, plane).bytes, 0xa5);
-        block.plane(side, plane) = bytes.data();
-      }
-    }
-  }
-
-  std::vector<std::uint8_t> memory[kSides][kPlanes];
-  KvBlock block;
-};
-
 Status make(const BlockLayout& layout, const PlaneSet (&sets)[kSides],
             const std::vector<float> (&rows)[kSides], std::vector<std::uint8_t>& stored) {
   const PlaneSet bf16 = planes_for(BitWidth::bf16);
-  OwnedBlock owned(layout, {sets[0] | bf16, sets[1] | bf16});
-  Status status = CpuRefBackend().quantize_append(layout, rows[0], rows[1], owned.block);
+  OwnedBlock owned(layout, sets[0] | bf16, sets[1] | bf16);
+  KvBlock& block = owned.block();
+  Status status = CpuRefBackend().quantize_append(layout, rows[0], rows[1], block);
   if (!status.ok()) return status;
   for (const Side side : kBothSides) {
     if (!sets[static_cast<int>(side)].has(Plane::bf16)) {
-      owned.block.plane(side, Plane::bf16) = nullptr;
+      block.plane(side, Plane::bf16) = nullptr;
     }
   }
   stored.resize(stored_bytes(layout, sets[0], sets[1]));
-  return store_block(layout, owned.block, stored);
+  return store_block(layout, block, stored);
 }
 
 bool answer_make() {
@@ -104,15 +89,15 @@ Status read(const std::vector<std::uint8_t>& stored, Tier tier, std::vector<floa
   if (!header.ok()) return header.status();
   const auto layout = BlockLayout::make(header.value().shape, header.value().scheme);
   if (!layout.ok()) return layout.status();
-  OwnedBlock owned(layout.value(), header.value().planes);
-  if (Status status = load_block(layout.value(), stored, owned.block); !status.ok()) return status;
-  const auto elements = static_cast<std::size_t>(owned.block.positions) *
+  OwnedBlock owned(layout.value(), header.value().planes[0], header.value().planes[1]);
+  KvBlock& block = owned.block();
+  if (Status status = load_block(layout.value(), stored, block); !status.ok()) return status;
+  const auto elements = static_cast<std::size_t>(block.positions) *
                         static_cast<std::size_t>(layout.value().shape().row());
   values.resize(2 * elements);
   const std::span<float> all(values);
-  return CpuRefBackend().dequantize_for_attention(layout.value(), owned.block, tier, 0,
-                                                  owned.block.positions, all.first(elements),
-                                                  all.subspan(elements));
+  return CpuRefBackend().dequantize_for_attention(layout.value(), block, tier, 0, block.positions,
+                                                  all.first(elements), all.subspan(elements));
 }
 
 bool answer_read() {
