@@ -107,13 +107,13 @@ inline std::uint32_t crc32(std::span<const std::uint8_t> bytes) {
 
 inline void put32(Bytes& bytes, std::size_t at, std::uint32_t value) {
   for (std::size_t i = 0; i < 4; ++i) {
-    bytes[at + i] = static_cast<std::uint8_t>(value >> (8 * i));
+    bytes.at(at + i) = static_cast<std::uint8_t>(value >> (8 * i));
   }
 }
 
 inline void put16(Bytes& bytes, std::size_t at, std::uint16_t value) {
-  bytes[at] = static_cast<std::uint8_t>(value);
-  bytes[at + 1] = static_cast<std::uint8_t>(value >> 8);
+  bytes.at(at) = static_cast<std::uint8_t>(value);
+  bytes.at(at + 1) = static_cast<std::uint8_t>(value >> 8);
 }
 
 inline Bytes sealed(Bytes bytes) {
