@@ -103,8 +103,8 @@ Status TieredCacheCore::take_planes(int index, Side side, PlaneSet planes) {
     if (block.plane(side, plane) == nullptr) {
       return Status::fail(
           Code::out_of_memory,
-          "append: no %s plane %s is free for block %d; memory is set aside for %d positions "
-          "between two calls of demote()",
+          "append: no %s plane %s is left for block %d: undemoted_positions sets memory aside for "
+          "%d positions between two calls of demote(length())",
           name_of(side), name_of(plane), index, config_.undemoted_positions);
     }
   }
