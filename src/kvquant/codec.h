@@ -101,7 +101,9 @@ KVQUANT_FN std::uint16_t float_to_fp16_up(float value) {  // toward plus infinit
 // with -ffp-contract=off instead.
 KVQUANT_FN float rounded_product(float a, float b) {
 #if defined(__CUDA_ARCH__)
-  return __fmul_rn(a, b);
+  float product;  // clang takes __fmul_rn() for a plain product, and fuses it
+  asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+  return product;
 #else
   return a * b;
 #endif
