@@ -1,8 +1,10 @@
-"""Measures what kvquant loses and rewrites it in src/kvquant/README.md, with its plots: `./dev kvquant`.
+"""Measures what kvquant loses and how fast it is, and rewrites both in src/kvquant/README.md with its plots:
+`./dev kvquant`.
 
-Errors come from build/tests/kvquant_quality, optima from tools/lloyd_max.py. Every figure of the marked region of the
-page is made here, and every sentence that judges them is checked against them. Exit code 1 when a target is missed or a
-sentence no longer holds. Without the page the region is printed.
+Errors come from build/tests/kvquant_quality, optima from tools/lloyd_max.py, speed from build/kvquant_kvquant_bench
+where that was built. Every figure of the two marked regions of the page is made here, and every sentence that judges
+them is checked against them. Exit code 1 when a target is missed or a sentence no longer holds. Without the page the
+regions are printed.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 
+import kvquant_speed
 from lloyd_max import GAUSSIAN, LAPLACE, STUDENT5, Density, lloyd_max, shannon_factor
 from probe import REPOSITORY, build_folder
 from svg_chart import Curve, Panel, log_chart
@@ -256,9 +259,9 @@ def sentences(results: Results, verdicts: Verdicts) -> str:
         say(
             int4.mse < own.mse and own95.mse < own.mse and abs(own95.mse / int4.mse - 1) < 0.02,
             "Nesting costs nothing, it gains: the top bits of 256 levels cut the range into equal cells, while "
-            f"separate min-max codes put their outermost levels on its ends. So int4 codes of their own ({figure(own.mse)}) are "
-            f"worse than the upper half of int8 codes ({figure(int4.mse)}) unless `clip_percent` is 95 "
-            f"({figure(own95.mse)}) or 90 ({figure(own90.mse)}), and separate int2 codes want 60 "
+            "separate min-max codes put their outermost levels on its ends. So int4 codes of their own "
+            f"({figure(own.mse)}) are worse than the upper half of int8 codes ({figure(int4.mse)}) unless "
+            f"`clip_percent` is 95 ({figure(own95.mse)}) or 90 ({figure(own90.mse)}), and separate int2 codes want 60 "
             f"({figure(narrow60.mse)} against {figure(narrow.mse)}).",
         ),
         say(
@@ -371,10 +374,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--blocks", type=int, default=64, help="pairs of blocks of each input, 65,536 elements each")
     parser.add_argument("--readme", type=pathlib.Path, default=LIBRARY / "README.md")
+    parser.add_argument("--no-speed", action="store_true", help="leave the speed region as it is")
     args = parser.parse_args()
     verdicts = Verdicts()
     results = measure(args.blocks)
     regions = {"quality": quality_region(results, args.blocks * 65536, verdicts)}
+    bench = build_folder() / "kvquant_kvquant_bench"
+    if bench.exists() and not args.no_speed:
+        regions["speed"] = kvquant_speed.speed_region(kvquant_speed.measure(bench), verdicts.wrong)
     if args.readme.exists():
         text = args.readme.read_bytes().decode()
         for name, body in regions.items():

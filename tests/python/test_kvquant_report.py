@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 
 import kvquant_report  # noqa: E402
+import kvquant_speed  # noqa: E402
 from kvquant_report import INT2_TARGET, INT8_TARGET, Verdicts, quality_region, replace_region  # noqa: E402
 from lloyd_max import GAUSSIAN, LAPLACE, STUDENT5, lloyd_max, shannon_factor  # noqa: E402
 from probe import build_folder  # noqa: E402
@@ -114,6 +115,35 @@ def test_plots_are_small_and_whole(results, source):
     numbers = [float(number) for line in lines for number in line.split()]
     assert min(numbers) >= 0
     assert max(numbers) <= float(root.get("width"))
+
+
+def speed_report(**slower):
+    """A Google Benchmark report in which everything meets its target, but what `slower` divides."""
+    names = {f"{what}/{place}": 20e9 for what in ("write_memset", "write_streaming", "copy_read_and_written")
+             for place in ("cache", "memory")}  # fmt: skip
+    for variant in kvquant_speed.VARIANTS:
+        reads = [f"dequantize/{variant}_at_{width}" for width in ("int8", "int4", "int2")]
+        for place in ("cache/simd", "memory/simd", "memory/simd_streaming"):
+            names |= {f"{what}/{place}": 15e9 for what in (f"quantize_append/{variant}", *reads)}
+    runs = []
+    for name, speed in names.items():
+        speed /= next((times for part, times in slower.items() if part in name), 1)
+        runs += [
+            {"run_name": name, "aggregate_name": "median", "bytes_per_second": speed},
+            {"run_name": name, "aggregate_name": "cv", "bytes_per_second": 0.01},
+        ]
+    return {"context": {"kvquant_target": "AVX2"}, "benchmarks": runs}
+
+
+def test_speed_is_held_to_its_targets():
+    wrong = []
+    page = kvquant_speed.speed_region(kvquant_speed.Speeds(speed_report()), wrong)
+    assert wrong == []
+    assert "| dequantize, int4, at int2 | 15.0 | 15.0 | 15.0 | 75% | met |" in page
+    slow = kvquant_speed.Speeds(speed_report(int8_at_int4=1.5, **{"quantize_append/int4/memory": 16}))
+    page = kvquant_speed.speed_region(slow, wrong)
+    assert [sentence.split(":")[0] for sentence in wrong] == ["quantize_append/int4", "dequantize/int8_at_int4"]
+    assert page.count("**missed**") == 2
 
 
 def test_a_wrong_argument_is_named():

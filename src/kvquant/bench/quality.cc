@@ -30,7 +30,6 @@ constexpr std::size_t kRow = 8 * 128;
 constexpr std::size_t kBlockElements = kBlockPositions * kRow;
 
 // --- inputs
-// ------------------------------------------------------------------------------------------
 
 // SplitMix64: small, and the same on every machine.
 class Random {
@@ -99,7 +98,6 @@ std::vector<float> make_rows(const Input& input, std::uint64_t seed, int blocks)
 }
 
 // --- what is measured
-// -------------------------------------------------------------------------------------
 
 class Sums {
  public:
@@ -195,7 +193,6 @@ void read_centres(const BlockLayout& layout, const KvBlock& block, Side side, fl
 }
 
 // --- bits
-// -------------------------------------------------------------------------------------------------
 
 double per_element(std::size_t bytes) {
   return static_cast<double>(bytes) * 8 / static_cast<double>(kBlockElements);
@@ -225,7 +222,6 @@ double bits_stored(const BlockLayout& layout, BitWidth width) {
 }
 
 // --- the run
-// ----------------------------------------------------------------------------------------------
 
 bool report(const Status& status) {
   if (!status.ok()) std::fprintf(stderr, "kvquant_quality: %s\n", status.message());
