@@ -1,0 +1,30 @@
+// A property that runs on as many generated cases as its test asks for, whatever RapidCheck is
+// configured to do elsewhere. RC_PARAMS still chooses the seed, and reproduces a failure.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <sstream>
+#include <string>
+#include <utility>
+
+namespace kipp::test {
+
+// The body of a TEST: property(2000, [] { ... *rc::gen ... RC_ASSERT ... }).
+template <class Property>
+void property(int cases, Property&& body) {
+  const testing::TestInfo* info = testing::UnitTest::GetInstance()->current_test_info();
+  rc::detail::TestMetadata metadata;
+  metadata.id = std::string(info->test_suite_name()) + "/" + info->name();
+  metadata.description = info->name();
+  rc::detail::TestParams params = rc::detail::configuration().testParams;
+  params.maxSuccess = cases;
+  const rc::detail::TestResult result =
+      rc::detail::checkTestable(std::forward<Property>(body), metadata, params);
+  std::ostringstream message;
+  rc::detail::printResultMessage(result, message);
+  EXPECT_TRUE(result.is<rc::detail::SuccessResult>()) << message.str();
+}
+
+}  // namespace kipp::test
