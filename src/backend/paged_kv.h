@@ -8,11 +8,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <span>
 
 #include "backend/backend.h"
+#include "base/huge_buffer.h"
 #include "model/config.h"
 #include "model/memory.h"
 
@@ -27,13 +26,13 @@ class PagedKv {
     cache.store_ = kv.store;
     cache.blocks_ = kv.blocks;
     cache.block_bytes_ = kv_block_bytes(config, element_bytes(kv.store));
-    const auto blocks = static_cast<std::size_t>(kv.blocks);
-    cache.data_.reset(static_cast<std::byte*>(std::calloc(blocks, cache.block_bytes_)));
-    if (cache.data_ == nullptr) {
+    auto memory = HugeBuffer::create(static_cast<std::size_t>(kv.blocks) * cache.block_bytes_);
+    if (!memory) {
       return fail(ErrorCode::exhausted,
                   "memory: the operating system refused {} KV blocks of {} bytes", kv.blocks,
                   cache.block_bytes_);
     }
+    cache.memory_ = *std::move(memory);
     return cache;
   }
 
@@ -41,7 +40,7 @@ class PagedKv {
   int blocks() const { return blocks_; }
   std::size_t block_bytes() const { return block_bytes_; }
   std::span<std::byte> block(BlockId id) {
-    return {data_.get() + static_cast<std::size_t>(id) * block_bytes_, block_bytes_};
+    return memory_.bytes().subspan(static_cast<std::size_t>(id) * block_bytes_, block_bytes_);
   }
 
   // The positions of one head in one block: [kBlockPositions, kHeadDim] of T, the type store()
@@ -56,10 +55,6 @@ class PagedKv {
   }
 
  private:
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
-
   template <class T>
   T* head(BlockId id, int layer, int k_or_v, int kv_head) {
     constexpr std::size_t kHeadElements = std::size_t{kBlockPositions} * kHeadDim;
@@ -70,7 +65,7 @@ class PagedKv {
   KvStore store_ = KvStore::bf16;
   int blocks_ = 0;
   std::size_t block_bytes_ = 0;
-  std::unique_ptr<std::byte, Free> data_;
+  HugeBuffer memory_;
 };
 
 }  // namespace kipp
