@@ -13,9 +13,9 @@
 #include <cstring>
 #include <vector>
 
-#include "../support/owned_block.h"
 #include "kvquant/cpu_ref.h"
 #include "kvquant/kv_block.h"
+#include "support/owned_block.h"
 
 namespace {
 
