@@ -173,8 +173,9 @@ def figure(value: float) -> str:
     return f"{value:.2e}".replace("e-0", "e-")
 
 
-def markdown(columns: list[str], rows: list[list[str]]) -> str:
-    rule = ["---"] + ["---:"] * (len(columns) - 1)
+def markdown(columns: list[str], rows: list[list[str]], words: int = 1) -> str:
+    """The first `words` columns hold words, the others figures."""
+    rule = ["---"] * words + ["---:"] * (len(columns) - words)
     return "\n".join("| " + " | ".join(line) + " |" for line in [columns, rule, *rows])
 
 
@@ -326,8 +327,7 @@ def recommendation(results: Results) -> str:
         row("values never read at int8, far", f"{narrow}; read at int2", "int2", clipped),
         row("keys that nobody may rotate", "int8 codes, affine, per channel, 32; read at int4", "int4", channel),
     ]
-    columns = ["for", "scheme", "bits", "Gaussian", "Laplace", "Student's t", "outliers"]
-    return markdown(columns, rows)
+    return markdown(["for", "scheme", "bits", "Gaussian", "Laplace", "Student's t", "outliers"], rows, words=2)
 
 
 def quality_region(results: Results, elements: int, verdicts: Verdicts) -> str:
@@ -346,12 +346,12 @@ element: as a share of the largest one in its head's row.""",
         "### Which scheme for what",
         recommendation(results),
         f"""\
-Int2 has {int2_over_int4:.0f} times the error of int4: it is for values, and for far keys only where tests of the model
-allow it.""",
+Int2 has {int2_over_int4:.0f} times the error of int4: it is for values, and for far keys only where tests of the
+model allow it.""",
         "### Every scheme",
         """\
 Groups are per token and of 128 unless the line says otherwise; int2 of wider codes is read with the fitted pair. The
-plots to the right divide by Shannon's bound, below which no code of as many bits can come: there the curves part.""",
+right half of each plot is over Shannon's bound, which no code of as many bits can beat: there the curves part.""",
     ]
     for source, about in INPUTS.items():
         parts.append(f"#### {about.title}\n\n![Error against bits: {about.title}](plots/{source}.svg)")

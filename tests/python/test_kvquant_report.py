@@ -17,7 +17,7 @@ from kvquant_report import INT2_TARGET, INT8_TARGET, Verdicts, quality_region, r
 from lloyd_max import GAUSSIAN, LAPLACE, STUDENT5, lloyd_max, shannon_factor  # noqa: E402
 from probe import build_folder  # noqa: E402
 
-BLOCKS = 4
+BLOCKS = 2
 
 
 @pytest.fixture(scope="module")
