@@ -59,7 +59,7 @@ TEST(TieredCacheMemory, ReportOfALongCacheByBand) {
   config.undemoted_positions = 64;
   Cache cache = make_cache(config);
   while (cache.length() < config.max_positions) {
-    append(cache, 64);
+    ASSERT_NO_FATAL_FAILURE(append(cache, 64));
     ASSERT_TRUE(cache.demote(cache.length()).ok());
   }
   // 1024 blocks: 1 sink, 1 to 8 away recent, 9 to 16 away mid, the others far.
