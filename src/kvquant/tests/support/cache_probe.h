@@ -83,8 +83,7 @@ inline bool same_floats(const std::vector<float>& a, const std::vector<float>& b
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-// Query positions from `from` on such that every block of `length` positions is read in each of its
-// bands by one of them, for as long as bands change: the first of every block of queries.
+// Queries in this block and later ones find every block of `length` positions in its last band.
 inline int last_query_block(const CacheConfig& config, int length) {
   return length / kBlockPositions + config.policy.recent_blocks + config.policy.mid_width() + 2;
 }
