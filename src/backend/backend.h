@@ -30,11 +30,6 @@ struct LogitsView {
   }
 };
 
-struct BlockCopy {
-  BlockId from = 0;
-  BlockId to = 0;
-};
-
 // How keys and values are kept. f32 exists for the gate that measures what rounding to BF16 costs.
 enum class KvStore : std::uint8_t { bf16, f32 };
 

@@ -15,6 +15,12 @@ using Token =
 using SeqId = std::int32_t;    // one sequence known to a backend
 using BlockId = std::int32_t;  // one physical block of the KV cache
 
+// The contents of one block to be made those of another.
+struct BlockCopy {
+  BlockId from = 0;
+  BlockId to = 0;
+};
+
 // Positions per KV block. Block tables, prefix sharing and tier boundaries all count in it.
 inline constexpr int kBlockPositions = 32;
 

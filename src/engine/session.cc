@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "backend/registry.h"
-#include "kv/block_allocator.h"
 #include "kv/block_table.h"
 #include "model/step_plan.h"
 
@@ -15,7 +14,7 @@ struct Model::Impl {
   Artifact artifact;
   Tokenizer tokenizer;
   std::unique_ptr<Backend> backend;
-  BlockAllocator allocator;
+  BlockPool pool;
   SeqId next_sequence = 0;
 };
 
@@ -34,7 +33,7 @@ Result<std::shared_ptr<Model>> Model::open(const std::string& path, const ModelO
   auto impl = std::unique_ptr<Impl>(new Impl{.artifact = std::move(artifact),
                                              .tokenizer = {},
                                              .backend = std::move(backend),
-                                             .allocator = BlockAllocator(blocks)});
+                                             .pool = BlockPool(blocks)});
   KIPP_TRY(impl->backend->load(impl->artifact, {.blocks = blocks, .store = options.kv_store},
                                options.load));
   return std::shared_ptr<Model>(new Model(std::move(impl)));
@@ -44,9 +43,14 @@ const Artifact& Model::artifact() const { return impl_->artifact; }
 const Checkpoint& Model::checkpoint() const { return impl_->artifact.checkpoint(); }
 const Tokenizer& Model::tokenizer() const { return impl_->tokenizer; }
 Backend& Model::backend() { return *impl_->backend; }
+BlockPool& Model::pool() { return impl_->pool; }
+PoolStats Model::pool_stats() const { return impl_->pool.stats(); }
 
 // `tokens` are exactly the positions whose keys and values the blocks hold: it grows only after an
 // eval that succeeded, so an error or an interruption leaves a shorter timeline, never a wrong one.
+// Full blocks are published as soon as their tokens are sure to stay: at the end of sync() and
+// append(), before the timeline is led elsewhere, forked or ended. Rows that append_scored() adds
+// may be drafts that truncate() takes back.
 struct Session::Impl {
   std::shared_ptr<Model>
       model;  // first, so that it is destroyed last: the table gives its blocks back to it
@@ -57,10 +61,10 @@ struct Session::Impl {
   std::vector<float> last_logits;  // [kVocabRows] of tokens.back() when have_logits
   bool have_logits = false;
 
+  ~Impl() { table.publish(tokens); }
   int length() const { return static_cast<int>(tokens.size()); }
-  void cut(int to) {
-    tokens.resize(static_cast<std::size_t>(to));
-    have_logits = false;
+  void copy(const std::optional<BlockCopy>& block) const {
+    if (block) model->backend().copy_blocks(std::span(&*block, 1));
   }
   Result<void> room_for(std::size_t total) const;
   Result<LogitsView> eval(std::span<const Token> chunk, LogitRows want);
@@ -76,6 +80,7 @@ Result<void> Session::Impl::room_for(std::size_t total) const {
 
 Result<LogitsView> Session::Impl::eval(std::span<const Token> chunk, LogitRows want) {
   const int end = length() + static_cast<int>(chunk.size());
+  table.grow(end);
   const EvalItem item{.seq = sequence,
                       .pos = length(),
                       .tokens = chunk,
@@ -92,26 +97,55 @@ Result<LogitsView> Session::Impl::eval(std::span<const Token> chunk, LogitRows w
   return view;
 }
 
+namespace {
+
+tl::unexpected<Error> no_room_for(int capacity, const BlockPool& pool) {
+  return fail(ErrorCode::exhausted,
+              "KV cache: {} positions need {} blocks, {} of {} blocks are free", capacity,
+              blocks_for(capacity), pool.available(), pool.total());
+}
+
+}  // namespace
+
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
-Result<Session> Session::create(std::shared_ptr<Model> model, int capacity) {
+Result<Session> Session::create(std::shared_ptr<Model> model, int capacity, CacheSalt salt) {
   const int context = model->artifact().config().context_length;
   if (capacity < 1 || capacity > context) {
     return fail(ErrorCode::invalid, "capacity: expected 1 to {} positions, found {}", context,
                 capacity);
   }
-  KIPP_TRY_ASSIGN(table, BlockTable::reserve(model->impl_->allocator, capacity));
+  BlockPool& pool = model->impl_->pool;
+  auto table = BlockTable::insure(pool, capacity, salt);
+  if (!table) return no_room_for(capacity, pool);
   const SeqId sequence = model->impl_->next_sequence++;
   auto impl = std::unique_ptr<Impl>(new Impl{.model = std::move(model),
                                              .sequence = sequence,
                                              .capacity = capacity,
-                                             .table = std::move(table),
+                                             .table = *std::move(table),
                                              .tokens = {},
                                              .last_logits = std::vector<float>(kVocabRows)});
   impl->tokens.reserve(static_cast<std::size_t>(capacity));
+  return Session(std::move(impl));
+}
+
+Result<Session> Session::fork() {
+  Impl& s = *impl_;
+  auto fork = s.table.fork(s.tokens, s.capacity);
+  if (!fork) return no_room_for(s.capacity, s.model->impl_->pool);
+  s.copy(fork->copy);
+  auto impl = std::unique_ptr<Impl>(new Impl{.model = s.model,
+                                             .sequence = s.model->impl_->next_sequence++,
+                                             .capacity = s.capacity,
+                                             .table = std::move(fork->table),
+                                             .tokens = {},
+                                             .last_logits = s.last_logits,
+                                             .have_logits = s.have_logits});
+  impl->tokens.reserve(static_cast<std::size_t>(s.capacity));
+  impl->tokens = s.tokens;
   return Session(std::move(impl));
 }
 
@@ -124,11 +158,14 @@ Result<int> Session::sync(std::span<const Token> prompt, const Progress& progres
   KIPP_TRY(s.room_for(prompt.size()));
   KIPP_TRY(validate_tokens(prompt, "prompt"));
 
-  const auto differs = std::ranges::mismatch(s.tokens, prompt).in1;
-  const auto common = static_cast<int>(differs - s.tokens.begin());
   const int total = static_cast<int>(prompt.size());
-  const int reused = std::min(common, total - 1);
-  s.cut(reused);
+  const auto resumed = s.table.resume(s.tokens, prompt);
+  s.copy(resumed.copy);
+  const int reused = resumed.positions;
+  const auto kept = prompt.first(static_cast<std::size_t>(reused));
+  s.tokens.assign(kept.begin(), kept.end());
+  s.have_logits = false;
+  s.model->impl_->pool.count_lookup(static_cast<std::size_t>(total - (reused - resumed.found)));
 
   if (progress) progress(reused, total);
   while (s.length() < total) {
@@ -143,12 +180,14 @@ Result<int> Session::sync(std::span<const Token> prompt, const Progress& progres
     KIPP_TRY(s.eval(chunk, last ? LogitRows::last : LogitRows::none));
     if (progress) progress(s.length(), total);
   }
+  s.table.publish(s.tokens);
   return reused;
 }
 
 Result<void> Session::append(Token token) {
   KIPP_TRY(impl_->room_for(impl_->tokens.size() + 1));
   KIPP_TRY(impl_->eval(std::span(&token, 1), LogitRows::last));
+  impl_->table.publish(impl_->tokens);
   return {};
 }
 
@@ -162,7 +201,10 @@ Result<void> Session::truncate(int length) {
     return fail(ErrorCode::invalid, "length: expected 0 to {} tokens, found {}", impl_->length(),
                 length);
   }
-  if (length < impl_->length()) impl_->cut(length);
+  if (length == impl_->length()) return {};
+  impl_->copy(impl_->table.truncate(length));
+  impl_->tokens.resize(static_cast<std::size_t>(length));
+  impl_->have_logits = false;
   return {};
 }
 

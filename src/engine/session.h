@@ -1,6 +1,9 @@
 // The library's face: a loaded model, and sessions over it. A session is one mutable timeline of
 // tokens whose keys and values are cached; callers hand in whole prompts and sync() decides how
-// much to reuse.
+// much to reuse: what the timeline shares with the prompt, and what other sessions of the model
+// have computed before (kv/block_pool.h). Neither changes a result.
+//
+// One thread at a time may use a model and its sessions.
 #pragma once
 
 #include <atomic>
@@ -15,6 +18,7 @@
 #include "backend/backend.h"
 #include "base/types.h"
 #include "engine/sampler.h"
+#include "kv/block_pool.h"
 #include "model/artifact.h"
 #include "tokenizer/tokenizer.h"
 
@@ -28,8 +32,8 @@ struct ModelOptions {
   LoadOptions load = {};  // threads, where weights live, progress while they are made ready
 };
 
-// A loaded model: artifact, tokenizer and backend. Immutable but for the backend's cache; must
-// outlive its sessions. One thread at a time may eval on it.
+// A loaded model: artifact, tokenizer and backend. Immutable but for the cache, which is the
+// backend's bytes and the pool that says what is where; must outlive its sessions.
 class Model {
  public:
   static Result<std::shared_ptr<Model>> open(const std::string& path, const ModelOptions& options);
@@ -39,6 +43,8 @@ class Model {
   const Checkpoint& checkpoint() const;
   const Tokenizer& tokenizer() const;
   Backend& backend();
+  BlockPool& pool();
+  PoolStats pool_stats() const;
 
  private:
   friend class Session;
@@ -50,13 +56,16 @@ class Model {
 class Session {
  public:
   // capacity: the most positions this timeline may hold, at most the checkpoint's context length.
-  static Result<Session> create(std::shared_ptr<Model> model, int capacity);
+  // Blocks for all of them are promised to it, so that it never fails for want of one. Sessions of
+  // different salts share nothing.
+  static Result<Session> create(std::shared_ptr<Model> model, int capacity, CacheSalt salt = 0);
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
-  ~Session();  // gives its blocks back
+  ~Session();  // gives its blocks back; what the full ones hold may still be found
 
-  // Makes the timeline equal to `prompt`, evaluating only what differs; returns how many tokens
-  // were reused. The last token is always evaluated, so that its logits exist. `progress(done,
+  // Makes the timeline equal to `prompt`, evaluating only what is neither in it nor found in the
+  // cache; returns how many tokens were reused. The last token is always evaluated, so that its
+  // logits exist. `progress(done,
   // total)` is called before the first chunk and after each; `cancel` set to true stops before the
   // next chunk with ErrorCode::interrupted and keeps what was evaluated. A prompt that is refused
   // (empty, too long, an id that names no token) leaves the timeline as it was.
@@ -71,6 +80,10 @@ class Session {
   Result<LogitsView> append_scored(std::span<const Token> tokens);
   // Forgets everything from position `length` on.
   Result<void> truncate(int length);
+  // A second session with the same tokens, logits and capacity, which goes its own way from here.
+  // Their full blocks are shared, the open one is copied. Fails when the pool cannot promise it
+  // its capacity.
+  Result<Session> fork();
 
   std::span<const Token> tokens() const;
   int capacity() const;

@@ -56,8 +56,8 @@ struct PoolStats {
   int reserved = 0;   // promised and not taken; at most free + evictable
   // Since the start.
   std::uint64_t lookups = 0;        // prompts whose prefix was looked for
-  std::uint64_t lookup_tokens = 0;  // tokens of these prompts
-  std::uint64_t hit_tokens = 0;     // tokens that were found and not evaluated again
+  std::uint64_t lookup_tokens = 0;  // tokens of these prompts that were not at hand
+  std::uint64_t hit_tokens = 0;     // tokens that were found and need no evaluation
   std::uint64_t published = 0;      // blocks
   std::uint64_t deduplicated = 0;   // blocks given back on publishing: an equal one was there
   std::uint64_t evictions = 0;

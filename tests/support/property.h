@@ -27,4 +27,10 @@ void property(int cases, Property&& body) {
   EXPECT_TRUE(result.is<rc::detail::SuccessResult>()) << message.str();
 }
 
+// Of [min, max), all equally likely; rc::gen::inRange keeps near min while cases are small.
+template <class T>
+rc::Gen<T> among(T min, T max) {
+  return rc::gen::resize(rc::kNominalSize, rc::gen::inRange(min, max));
+}
+
 }  // namespace kipp::test

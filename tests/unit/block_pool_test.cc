@@ -496,16 +496,15 @@ class Naive {
 };
 
 TEST(BlockPool, AgreesWithANaiveModel) {
-  test::property(4000, [] {
-    Naive naive(*rc::gen::inRange(0, 9),
-                test::kHashes[static_cast<std::size_t>(*rc::gen::inRange(0, 3))]);
+  test::property(2000, [] {
+    Naive naive(*test::among(0, 9), test::kHashes[static_cast<std::size_t>(*test::among(0, 3))]);
     const auto moves = *rc::gen::scale(
         2,
         rc::gen::container<std::vector<std::tuple<int, std::size_t, std::string, int>>>(
-            rc::gen::tuple(rc::gen::inRange(0, 12), rc::gen::inRange<std::size_t>(0, 100),
+            rc::gen::tuple(test::among(0, 12), test::among<std::size_t>(0, 100),
                            rc::gen::nonEmpty(rc::gen::scale(
                                0.04, rc::gen::container<std::string>(rc::gen::element('a', 'b')))),
-                           rc::gen::inRange(0, 4))));
+                           test::among(0, 4))));
     for (const auto& [kind, pick, letters, n] : moves) {
       naive.step(kind, pick, letters, n);
       naive.expect_agreement();

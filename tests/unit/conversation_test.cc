@@ -13,9 +13,9 @@ using testing::HasSubstr;
 
 class ConversationTest : public testing::Test {
  protected:
-  Conversation converse(int capacity = 320, const char* shape = "tiny-tied") {
+  Conversation converse(int capacity = 320, const char* shape = "tiny-tied", CacheSalt salt = 0) {
     if (model_ == nullptr) model_ = test::open_twin_model(shape, Scheme::bf16, 20);
-    auto session = Session::create(model_, capacity);
+    auto session = Session::create(model_, capacity, salt);
     EXPECT_TRUE(session) << session.error().message;
     auto conversation = Conversation::create(model_, *std::move(session));
     EXPECT_TRUE(conversation) << conversation.error().message;
@@ -56,10 +56,7 @@ TEST_F(ConversationTest, EvaluatesOnlyTheNewSuffix) {
   EXPECT_EQ(conversation.messages().size(), 6u);
 
   // Reuse changes nothing: a conversation that starts cold says the same.
-  Conversation cold = converse(150);
-  ask(cold, "one");
-  ask(cold, "two");
-  Conversation again = converse(150);
+  Conversation again = converse(150, "tiny-tied", /*salt=*/1);
   again.set_system("x");
   ask(again, "zero");
   again.set_system("");

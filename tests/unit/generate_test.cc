@@ -17,8 +17,9 @@ using testing::HasSubstr;
 
 class GenerateTest : public testing::Test {
  protected:
+  // Each finds nothing of what others left in the cache.
   Session create(int capacity = 128) {
-    auto session = Session::create(model_, capacity);
+    auto session = Session::create(model_, capacity, ++salt_);
     EXPECT_TRUE(session) << session.error().message;
     return *std::move(session);
   }
@@ -46,6 +47,7 @@ class GenerateTest : public testing::Test {
 
   const std::shared_ptr<Model> model_ = test::open_twin_model("tiny-tied", Scheme::bf16, 16);
   const std::vector<Token> prompt_ = test::random_tokens(40, 1);
+  CacheSalt salt_ = 0;
 };
 
 TEST_F(GenerateTest, GivesTheSameTokensAsStepsByHand) {

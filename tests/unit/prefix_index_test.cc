@@ -106,7 +106,7 @@ TEST(PrefixIndex, NoBlocksAtAll) {
 // Against a map from (parent, letter, salt) to the block.
 TEST(PrefixIndex, AgreesWithAMap) {
   using Key = std::tuple<BlockId, char, CacheSalt>;
-  test::property(3000, [] {
+  test::property(2000, [] {
     PrefixIndex index(kBlocks, *rc::gen::elementOf(std::vector<PrefixHash>(
                                    std::begin(test::kHashes), std::end(test::kHashes))));
     std::map<Key, BlockId> naive;
@@ -117,8 +117,8 @@ TEST(PrefixIndex, AgreesWithAMap) {
       }));
     };
     const auto moves = *rc::gen::container<std::vector<std::tuple<int, int, int, int>>>(
-        rc::gen::tuple(rc::gen::inRange(0, kBlocks), rc::gen::inRange(-1, kBlocks),
-                       rc::gen::inRange(0, 4), rc::gen::inRange(0, 2)));
+        rc::gen::tuple(test::among(0, kBlocks), test::among(-1, kBlocks), test::among(0, 4),
+                       test::among(0, 2)));
     for (const auto& [block, before, letter, tenant] : moves) {
       const auto salt = static_cast<CacheSalt>(tenant);
       const bool starts = before == kNobody || !present.contains(before);
