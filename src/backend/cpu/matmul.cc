@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "backend/cpu/matmul_job.h"
 
@@ -9,13 +10,10 @@ namespace kipp::cpu {
 
 namespace {
 
-constexpr int kChunkBlocks = 8;
 // Fewer inputs than this are laid out by the caller alone: waking a thread would take longer.
 constexpr int kSerialInputs = 8192;
 
-constexpr std::size_t kAlign = 64;
-
-constexpr std::size_t aligned(std::size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 constexpr std::size_t kOutputBytes =
     sizeof(float) * kPanelRows * kGroupTokens * static_cast<std::size_t>(kRunGroups);
@@ -23,8 +21,8 @@ constexpr auto kWeightBytes =
     static_cast<std::size_t>(block_layout(Scheme::bf16).bytes * kChunkBlocks);
 constexpr std::size_t kThreadBytes = kOutputBytes + kWeightBytes;
 
-// Sum of a block's inputs: halves are folded onto each other, so that the order is the same for
-// every vector width.
+// Sum of a block's inputs: halves are folded onto each other, so that a compiler may use vectors of
+// any width without changing a bit.
 float block_sum(const float* x) {
   float fold[kQuantBlock / 2];
   for (int i = 0; i < kQuantBlock / 2; ++i) fold[i] = x[i] + x[i + kQuantBlock / 2];
@@ -34,49 +32,62 @@ float block_sum(const float* x) {
   return fold[0];
 }
 
+// One block of columns of a group: x[t] are its rows.
 template <bool kFourBit, int kTokens>
-void lay_out_group(const float* in, int cols, float* out, float* sums) {
+void lay_out_block(const float* x, int cols, float* out, float* sums) {
   constexpr Scheme kOrder = kFourBit ? Scheme::scale4_gs32 : Scheme::bf16;
-  for (int c = 0; c < cols; c += kQuantBlock) {
-    for (int step = 0; step < kQuantBlock; ++step) {
-      for (int t = 0; t < kTokens; ++t) {
-        const float value = in[static_cast<std::ptrdiff_t>(t) * cols + c + column_of(kOrder, step)];
-        *out++ = kFourBit ? value * input_factor(kOrder, step) : value;
-      }
-    }
-    for (int t = 0; kFourBit && t < kTokens; ++t) {
-      *sums++ = block_sum(in + static_cast<std::ptrdiff_t>(t) * cols + c);
+  const auto stride = static_cast<std::ptrdiff_t>(cols);
+  for (int step = 0; step < kQuantBlock; ++step) {
+    for (int t = 0; t < kTokens; ++t) {
+      const float value = x[t * stride + column_of(kOrder, step)];
+      *out++ = kFourBit ? value * input_factor(kOrder, step) : value;
     }
   }
+  for (int t = 0; kFourBit && t < kTokens; ++t) sums[t] = block_sum(x + t * stride);
 }
 
 template <bool kFourBit>
-void lay_out(const Job& job, const Rows& in, int begin, int end) {
+void lay_out_block(const float* x, int cols, float* out, float* sums, int tokens) {
+  switch (tokens) {
+    case 1:
+      return lay_out_block<kFourBit, 1>(x, cols, out, sums);
+    case 2:
+      return lay_out_block<kFourBit, 2>(x, cols, out, sums);
+    case 3:
+      return lay_out_block<kFourBit, 3>(x, cols, out, sums);
+    case 4:
+      return lay_out_block<kFourBit, 4>(x, cols, out, sums);
+    default:
+      return lay_out_block<kFourBit, kGroupTokens>(x, cols, out, sums);
+  }
+}
+
+// The inputs of groups [begin, end) of a run, in the order the kernels read.
+template <bool kFourBit>
+void lay_out(const Job& job, const Rows& in, const Run& run, int begin, int end) {
   for (int group = begin; group < end; ++group) {
     const int token = job.first_token(group);
     const int tokens = job.first_token(group + 1) - token;
     const float* x = in.row(token).data();
-    float* out = job.scratch->inputs() + static_cast<std::ptrdiff_t>(token) * in.cols;
-    float* sums =
-        job.scratch->sums() + static_cast<std::ptrdiff_t>(token) * (in.cols / kQuantBlock);
-    switch (tokens) {
-      case 1:
-        lay_out_group<kFourBit, 1>(x, in.cols, out, sums);
-        break;
-      case 2:
-        lay_out_group<kFourBit, 2>(x, in.cols, out, sums);
-        break;
-      case 3:
-        lay_out_group<kFourBit, 3>(x, in.cols, out, sums);
-        break;
-      case 4:
-        lay_out_group<kFourBit, 4>(x, in.cols, out, sums);
-        break;
-      case 5:
-        lay_out_group<kFourBit, 5>(x, in.cols, out, sums);
-        break;
-      default:
-        lay_out_group<kFourBit, kGroupTokens>(x, in.cols, out, sums);
+    for (int block = 0; block < job.blocks(); ++block) {
+      const int chunk = block / kChunkBlocks * kChunkBlocks;
+      const int in_chunk = block - chunk;
+      lay_out_block<kFourBit>(x + block * kQuantBlock, in.cols,
+                              run.inputs(token, chunk) + in_chunk * kQuantBlock * tokens,
+                              run.sums(token, chunk) + in_chunk * tokens, tokens);
+    }
+  }
+}
+
+void lay_out_groups(const Job& job, const Rows& in, int begin, int end) {
+  for (int index = 0; index < job.runs; ++index) {
+    const Run run(job, index);
+    const int first = std::max(begin, run.first_group);
+    const int last = std::min(end, run.end_group);
+    if (four_bit(job.w->scheme)) {
+      lay_out<true>(job, in, run, first, last);
+    } else {
+      lay_out<false>(job, in, run, first, last);
     }
   }
 }
@@ -116,17 +127,13 @@ void matmul(ThreadPool& pool, const MatmulScratch& scratch, const Rows& out, con
                    .scratch = &scratch,
                    .out = out,
                    .write = write,
-                   .tokens = in.rows,
                    .groups = groups,
-                   .runs = (groups + kRunGroups - 1) / kRunGroups,
-                   .chunk_blocks = kChunkBlocks};
-  const auto lay_out_groups = [&](int begin, int end, int) {
-    four_bit(w.scheme) ? lay_out<true>(job, in, begin, end) : lay_out<false>(job, in, begin, end);
-  };
+                   .runs = (groups + kRunGroups - 1) / kRunGroups};
   if (in.rows * in.cols <= kSerialInputs) {
-    lay_out_groups(0, groups, 0);
+    lay_out_groups(job, in, 0, groups);
   } else {
-    pool.parallel_for(groups, lay_out_groups);
+    pool.parallel_for(groups,
+                      [&](int begin, int end, int) { lay_out_groups(job, in, begin, end); });
   }
   pool.parallel_for(job.tasks(), [&](int begin, int end, int thread) {
     multiply_tasks(job, begin, end, thread);

@@ -40,7 +40,7 @@ struct PackedMatrix {
   int rows = 0;
   int cols = 0;                       // a multiple of kQuantBlock
   const std::byte* panels = nullptr;  // packed_bytes() bytes, 64-byte aligned; null: mapped
-  StackedMatrix mapped;               // used when panels is null
+  StackedMatrix mapped = {};          // used when panels is null
 };
 
 constexpr int panels_of(int rows) { return (rows + kPanelRows - 1) / kPanelRows; }

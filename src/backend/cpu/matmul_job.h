@@ -1,4 +1,9 @@
 // One product cut into tasks: what every thread and every CPU target knows of it.
+//
+// Tokens are taken in groups that a kernel holds in registers, and groups in runs whose inputs and
+// sums stay in the second-level cache; columns are taken in chunks whose weights do. A task is one
+// panel times one run; the runs of a panel are neighbours, so its weights are read from memory
+// once.
 #pragma once
 
 #include <algorithm>
@@ -9,38 +14,60 @@
 
 namespace kipp::cpu {
 
-// Tokens are taken in groups that a kernel holds in registers, and groups in runs whose sums and
-// inputs stay in the second-level cache. A task is one panel times one run; the runs of a panel are
-// neighbours, so its weights are read from memory once.
-inline constexpr int kGroupTokens = 6;
+inline constexpr int kGroupTokens = 5;  // sums of two strips of AVX2 in ten registers
 inline constexpr int kRunGroups = 16;
+inline constexpr int kChunkBlocks = 16;  // 512 columns
 
 struct Job {
   const PackedMatrix* w = nullptr;
   const MatmulScratch* scratch = nullptr;
   Rows out;
   Write write = Write::set;
-  int tokens = 0;
   int groups = 0;
   int runs = 0;
-  int chunk_blocks = 0;  // blocks of columns between two visits to the sums
 
+  int blocks() const { return w->cols / kQuantBlock; }
   int tasks() const { return panels_of(w->rows) * runs; }
   int first_group(int run) const { return groups * run / runs; }
-  // Groups are as equal as they can be: the first tokens % groups hold one more.
+  // Groups are as equal as they can be: the first ones hold one more.
   int first_token(int group) const {
-    return tokens / groups * group + std::min(group, tokens % groups);
+    return out.rows / groups * group + std::min(group, out.rows % groups);
   }
-  // A group's inputs, [cols][its tokens] from block `block` on.
-  const float* inputs(int token, int group_tokens, int block) const {
-    return scratch->inputs() + static_cast<std::ptrdiff_t>(token) * w->cols +
-           static_cast<std::ptrdiff_t>(block) * kQuantBlock * group_tokens;
+};
+
+// A run of token groups, and where its inputs lie: chunk after chunk, and in a chunk group after
+// group, so that whoever computes a chunk reads them in one stream.
+struct Run {
+  Run(const Job& job, int index)
+      : first_group(job.first_group(index)),
+        end_group(job.first_group(index + 1)),
+        first_token(job.first_token(first_group)),
+        tokens(job.first_token(end_group) - first_token),
+        inputs_(job.scratch->inputs() + static_cast<std::ptrdiff_t>(first_token) * job.w->cols),
+        sums_(job.scratch->sums() + static_cast<std::ptrdiff_t>(first_token) * job.blocks()),
+        blocks_(job.blocks()) {}
+
+  // Of the group that begins with `token`, in the chunk that begins with `block`: [columns of the
+  // chunk][tokens of the group].
+  float* inputs(int token, int block) const { return at(inputs_, token, block, kQuantBlock); }
+  // [blocks of the chunk][tokens of the group]
+  float* sums(int token, int block) const { return at(sums_, token, block, 1); }
+
+  int first_group;
+  int end_group;
+  int first_token;
+  int tokens;
+
+ private:
+  float* at(float* base, int token, int block, int per_block) const {
+    const int chunk = std::min(kChunkBlocks, blocks_ - block);
+    return base + static_cast<std::ptrdiff_t>(block) * per_block * tokens +
+           static_cast<std::ptrdiff_t>(token - first_token) * per_block * chunk;
   }
-  // Sums of its inputs, [blocks][its tokens].
-  const float* sums(int token, int group_tokens, int block) const {
-    return scratch->sums() + static_cast<std::ptrdiff_t>(token) * (w->cols / kQuantBlock) +
-           static_cast<std::ptrdiff_t>(block) * group_tokens;
-  }
+
+  float* inputs_;
+  float* sums_;
+  int blocks_;
 };
 
 // Computes tasks [begin, end) with the best kernels the CPU has.

@@ -2,6 +2,7 @@
 // product. SSSE3 is left out because no CPU of interest stops there, scalable vectors because they
 // cannot be kept in arrays.
 #include <algorithm>
+#include <utility>
 
 #include "backend/cpu/matmul_job.h"
 #include "backend/cpu/matmul_pack.h"
@@ -17,6 +18,10 @@ HWY_BEFORE_NAMESPACE();
 namespace kipp::cpu::HWY_NAMESPACE {
 namespace {
 
+// How far ahead weights that are read in order are asked for. Less than 4 KiB did not hide the
+// memory, 16 KiB began to lose again.
+constexpr std::ptrdiff_t kAheadBytes = 8192;
+
 template <Scheme kScheme>
 void run_tile(const Tile& tile, int tokens) {
   switch (tokens) {
@@ -28,72 +33,73 @@ void run_tile(const Tile& tile, int tokens) {
       return Kernel<kScheme, 3>::run(tile);
     case 4:
       return Kernel<kScheme, 4>::run(tile);
-    case 5:
-      return Kernel<kScheme, 5>::run(tile);
     default:
       return Kernel<kScheme, kGroupTokens>::run(tile);
   }
 }
 
 // The sums of a run, [strips][tokens][kStripRows], to the rows of the result.
-void write_out(const Job& job, int panel, int first_token, int tokens, const float* acc) {
-  for (int strip = 0; strip < kStrips; ++strip) {
-    const int row = panel * kPanelRows + strip * kStripRows;
-    const int rows = std::min(kStripRows, job.out.cols - row);
-    for (int t = 0; t < tokens && rows > 0; ++t) {
-      const float* sum = acc + (strip * tokens + t) * kStripRows;
-      float* out = job.out.row(first_token + t).data() + row;
+void write_out(const Job& job, int panel, const Run& run, const float* acc) {
+  for (int t = 0; t < run.tokens; ++t) {
+    for (int strip = 0; strip < kStrips; ++strip) {
+      const int row = panel * kPanelRows + strip * kStripRows;
+      const int rows = std::min(kStripRows, job.out.cols - row);
+      const float* sum = acc + (strip * run.tokens + t) * kStripRows;
+      float* out = job.out.row(run.first_token + t).data() + row;
       for (int i = 0; i < rows; ++i) out[i] = job.write == Write::add ? out[i] + sum[i] : sum[i];
     }
   }
 }
 
-// One panel times one run, a chunk of columns at a time, so that the chunk's weights stay in the
+// All groups of a run times one chunk of a panel: strip by strip, so that its weights stay in the
 // first-level cache while the groups pass by.
 template <Scheme kScheme>
-void multiply_task(const Job& job, int panel, int run, int thread) {
-  const int n_blocks = job.w->cols / kQuantBlock;
-  const int end_group = job.first_group(run + 1);
-  const int first_token = job.first_token(job.first_group(run));
-  const int tokens = job.first_token(end_group) - first_token;
-  const int step = strips_at_once(job.tokens / job.groups);  // of the smallest group
+void multiply_chunk(const Job& job, const Run& run, const std::byte* blocks, int begin, int end,
+                    float* acc) {
+  const std::ptrdiff_t chunk_bytes = (end - begin) * block_layout(kScheme).bytes;
+  const int step = strips_at_once(job.out.rows / job.groups);  // of the smallest group
+  for (int strip = 0; strip < kStrips; strip += step) {
+    for (int group = run.first_group; group < run.end_group; ++group) {
+      const int token = job.first_token(group);
+      const int tokens = job.first_token(group + 1) - token;
+      const int at_once = strips_at_once(tokens);
+      for (int s = strip; s < strip + step; s += at_once) {
+        run_tile<kScheme>({.block = blocks,
+                           .strip = s,
+                           .n_blocks = end - begin,
+                           .x = run.inputs(token, begin),
+                           .sums = run.sums(token, begin),
+                           .acc = acc + (s * run.tokens + token - run.first_token) * kStripRows,
+                           .acc_tokens = run.tokens,
+                           .ahead = at_once == kStrips ? kAheadBytes : chunk_bytes},
+                          tokens);
+      }
+    }
+  }
+}
+
+template <Scheme kScheme>
+void multiply_task(const Job& job, int panel, const Run& run, int thread) {
   float* acc = job.scratch->outputs(thread);
-  std::fill_n(acc, kPanelRows * tokens, 0.0f);
-  for (int begin = 0; begin < n_blocks; begin += job.chunk_blocks) {
-    const int end = std::min(begin + job.chunk_blocks, n_blocks);
-    const std::byte* blocks;
+  std::fill_n(acc, kPanelRows * run.tokens, 0.0f);
+  for (int begin = 0; begin < job.blocks(); begin += kChunkBlocks) {
+    const int end = std::min(begin + kChunkBlocks, job.blocks());
+    const std::byte* blocks = job.scratch->weights(thread);
     if (job.w->panels != nullptr) {
       blocks = job.w->panels + panel * panel_bytes(kScheme, job.w->cols) +
                begin * block_layout(kScheme).bytes;
     } else {
-      std::byte* packed = job.scratch->weights(thread);
-      pack_blocks(job.w->mapped, panel, begin, end, packed);
-      blocks = packed;
+      pack_blocks(job.w->mapped, panel, begin, end, job.scratch->weights(thread));
     }
-    for (int strip = 0; strip < kStrips; strip += step) {
-      for (int group = job.first_group(run); group < end_group; ++group) {
-        const int token = job.first_token(group);
-        const int group_tokens = job.first_token(group + 1) - token;
-        for (int s = strip; s < strip + step; s += strips_at_once(group_tokens)) {
-          run_tile<kScheme>({.block = blocks,
-                             .strip = s,
-                             .n_blocks = end - begin,
-                             .x = job.inputs(token, group_tokens, begin),
-                             .sums = job.sums(token, group_tokens, begin),
-                             .acc = acc + (s * tokens + token - first_token) * kStripRows,
-                             .acc_tokens = tokens},
-                            group_tokens);
-        }
-      }
-    }
+    multiply_chunk<kScheme>(job, run, blocks, begin, end, acc);
   }
-  write_out(job, panel, first_token, tokens, acc);
+  write_out(job, panel, run, acc);
 }
 
 template <Scheme kScheme>
 void multiply(const Job& job, int begin, int end, int thread) {
   for (int task = begin; task < end; ++task) {
-    multiply_task<kScheme>(job, task / job.runs, task % job.runs, thread);
+    multiply_task<kScheme>(job, task / job.runs, Run(job, task % job.runs), thread);
   }
 }
 

@@ -52,6 +52,7 @@ constexpr bool four_bit(Scheme scheme) {
 
 inline constexpr int kWords = 4;         // of 4-bit codes in a row of a block
 inline constexpr int kCodesPerWord = 8;  // 4-bit codes
+inline constexpr int kTopNibble = kCodesPerWord - 1;
 
 // The columns of a block in the order in which a kernel adds them. Byte i of an artifact's 4-bit
 // block holds column i below and column i + 16 above, which gives the nibbles of its words.
@@ -64,7 +65,7 @@ constexpr int column_of(Scheme scheme, int step) {
 // its column is divided by that power beforehand. Both are exact, and a kernel is spared the shift.
 // The top nibble is shifted down instead, since the mask would leave the sign bit set.
 constexpr float input_factor(Scheme scheme, int step) {
-  if (!four_bit(scheme) || step % kCodesPerWord == kCodesPerWord - 1) return 1.0f;
+  if (!four_bit(scheme) || step % kCodesPerWord == kTopNibble) return 1.0f;
   return 1.0f / static_cast<float>(1 << (4 * (step % kCodesPerWord)));
 }
 
