@@ -6,7 +6,6 @@
 #include <chrono>
 
 #include "engine/stop.h"
-#include "tokenizer/detokenizer.h"
 
 namespace kipp {
 namespace {
@@ -21,37 +20,12 @@ bool cancelled(const GenerateHooks& hooks) {
   return hooks.cancel != nullptr && hooks.cancel->load(std::memory_order_relaxed);
 }
 
-// Drawn tokens on their way to the reader.
-class TextStream {
- public:
-  TextStream(const Tokenizer& tokenizer, StopMatcher stops, const GenerateHooks& hooks,
-             Generation& out)
-      : detokenizer_(tokenizer, /*skip_special=*/true),
-        stops_(std::move(stops)),
-        hooks_(hooks),
-        out_(out) {}
-
-  void push(Token token) { emit(token, stops_.push(detokenizer_.push(token))); }
-  bool stopped() const { return stops_.matched(); }
-  const std::string& matched_stop() const { return stops_.matched_stop(); }
-
-  void finish() {
-    std::string rest = stops_.push(detokenizer_.finish());
-    rest += stops_.finish();
-    if (!rest.empty()) emit(std::nullopt, rest);
-  }
-
- private:
-  void emit(std::optional<Token> token, const std::string& text) {
-    out_.text += text;
-    if (hooks_.on_text) hooks_.on_text({token, text});
-  }
-
-  Detokenizer detokenizer_;
-  StopMatcher stops_;
-  const GenerateHooks& hooks_;
-  Generation& out_;
-};
+// Hands on what the stream lets through.
+void emit(std::optional<Token> token, const std::string& text, const GenerateHooks& hooks,
+          Generation& out) {
+  out.text += text;
+  if (hooks.on_text) hooks.on_text({token, text});
+}
 
 // Draws until something ends it; the session stands behind the prompt.
 Result<FinishReason> decode(const Model& model, Session& session, std::span<const Token> prompt,
@@ -66,7 +40,7 @@ Result<FinishReason> decode(const Model& model, Session& session, std::span<cons
     if (!params.ignore_eos && std::ranges::find(stop_tokens, token) != stop_tokens.end()) {
       return FinishReason::stop;
     }
-    stream.push(token);
+    emit(token, stream.push(token), hooks, out);
     if (stream.stopped()) return FinishReason::stop;
     const bool last = static_cast<int>(out.tokens.size()) == params.max_tokens ||
                       static_cast<int>(session.tokens().size()) == session.capacity();
@@ -78,18 +52,6 @@ Result<FinishReason> decode(const Model& model, Session& session, std::span<cons
 }
 
 }  // namespace
-
-std::string_view to_string(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    case FinishReason::interrupted:
-      break;
-  }
-  return "interrupted";
-}
 
 Result<Generation> generate(const Model& model, Session& session, std::span<const Token> prompt,
                             const GenerateParams& params, const GenerateHooks& hooks) {
@@ -121,10 +83,12 @@ Result<Generation> generate(const Model& model, Session& session, std::span<cons
     return out;
   }
 
-  TextStream stream(model.tokenizer(), std::move(stops), hooks, out);
+  TextStream stream(model.tokenizer(), std::move(stops));
   const auto decode_start = Clock::now();
   KIPP_TRY_ASSIGN(finish, decode(model, session, prompt, params, hooks, stream, out));
-  stream.finish();
+  if (const std::string rest = stream.finish(); !rest.empty()) {
+    emit(std::nullopt, rest, hooks, out);
+  }
   out.decode_seconds = seconds_since(decode_start);
   // A stop string may complete only when the stream ends.
   out.finish = stream.stopped() ? FinishReason::stop : finish;

@@ -1,6 +1,6 @@
 // One generation, whole: the prompt goes into the session, tokens are drawn until something ends
 // it, text streams out. The same loop serves `kipp run`, `kipp chat` and tests; the scheduler for
-// many requests is another matter.
+// many requests is another matter (engine/engine.h) and gives the same tokens.
 #pragma once
 
 #include <atomic>
@@ -15,16 +15,9 @@
 #include "base/types.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
+#include "engine/text_stream.h"
 
 namespace kipp {
-
-enum class FinishReason : std::uint8_t {
-  stop,         // a stop token or a stop string
-  length,       // max_tokens, or the session is full
-  interrupted,  // the user asked
-};
-
-std::string_view to_string(FinishReason reason);
 
 struct GenerateParams {
   SamplingParams sampling;
