@@ -1,6 +1,7 @@
 #include "engine/session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "backend/registry.h"
@@ -9,6 +10,29 @@
 
 namespace kipp {
 
+namespace {
+
+constexpr int kClaimed = -1;
+
+// Counted among a model's sessions while it lives.
+struct LeaveModel {
+  void operator()(std::atomic<int>* n_sessions) const { n_sessions->fetch_sub(1); }
+};
+using InModel = std::unique_ptr<std::atomic<int>, LeaveModel>;
+
+Result<InModel> enter_model(std::atomic<int>& n_sessions) {
+  int n = n_sessions.load();
+  do {
+    if (n == kClaimed) {
+      return fail(ErrorCode::invalid,
+                  "session: expected a model of its own, found one that an engine runs over");
+    }
+  } while (!n_sessions.compare_exchange_weak(n, n + 1));
+  return InModel(&n_sessions);
+}
+
+}  // namespace
+
 // Declared in the order of dependence: the backend refers to the artifact.
 struct Model::Impl {
   Artifact artifact;
@@ -16,6 +40,7 @@ struct Model::Impl {
   std::unique_ptr<Backend> backend;
   BlockPool pool;
   SeqId next_sequence = 0;
+  std::atomic<int> n_sessions = 0;  // kClaimed: none, and one owner has the model to itself
 };
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -46,6 +71,17 @@ Backend& Model::backend() { return *impl_->backend; }
 BlockPool& Model::pool() { return impl_->pool; }
 PoolStats Model::pool_stats() const { return impl_->pool.stats(); }
 
+Result<std::shared_ptr<Model>> Model::claim(std::shared_ptr<Model> model) {
+  int n = 0;
+  if (!model->impl_->n_sessions.compare_exchange_strong(n, kClaimed)) {
+    return fail(ErrorCode::invalid, "engine: expected a model that nobody else uses, found {}",
+                n == kClaimed ? "another engine over it" : fmt::format("{} sessions over it", n));
+  }
+  Model* claimed = model.get();
+  return std::shared_ptr<Model>(
+      claimed, [model = std::move(model)](Model*) { model->impl_->n_sessions.store(0); });
+}
+
 // `tokens` are exactly the positions whose keys and values the blocks hold: it grows only after an
 // eval that succeeded, so an error or an interruption leaves a shorter timeline, never a wrong one.
 // Full blocks are published as soon as their tokens are sure to stay: at the end of sync() and
@@ -53,7 +89,8 @@ PoolStats Model::pool_stats() const { return impl_->pool.stats(); }
 // may be drafts that truncate() takes back.
 struct Session::Impl {
   std::shared_ptr<Model>
-      model;  // first, so that it is destroyed last: the table gives its blocks back to it
+      model;         // first, so that it is destroyed last: the table gives its blocks back to it
+  InModel in_model;  // until the table has given its blocks back
   SeqId sequence;
   int capacity;
   BlockTable table;
@@ -118,11 +155,13 @@ Result<Session> Session::create(std::shared_ptr<Model> model, int capacity, Cach
     return fail(ErrorCode::invalid, "capacity: expected 1 to {} positions, found {}", context,
                 capacity);
   }
+  KIPP_TRY_ASSIGN(in_model, enter_model(model->impl_->n_sessions));
   BlockPool& pool = model->impl_->pool;
   auto table = BlockTable::insure(pool, capacity, salt);
   if (!table) return no_room_for(capacity, pool);
   const SeqId sequence = model->impl_->next_sequence++;
   auto impl = std::unique_ptr<Impl>(new Impl{.model = std::move(model),
+                                             .in_model = std::move(in_model),
                                              .sequence = sequence,
                                              .capacity = capacity,
                                              .table = *std::move(table),
@@ -134,10 +173,12 @@ Result<Session> Session::create(std::shared_ptr<Model> model, int capacity, Cach
 
 Result<Session> Session::fork() {
   Impl& s = *impl_;
+  KIPP_TRY_ASSIGN(in_model, enter_model(s.model->impl_->n_sessions));
   auto fork = s.table.fork(s.tokens, s.capacity);
   if (!fork) return no_room_for(s.capacity, s.model->impl_->pool);
   s.copy(fork->copy);
   auto impl = std::unique_ptr<Impl>(new Impl{.model = s.model,
+                                             .in_model = std::move(in_model),
                                              .sequence = s.model->impl_->next_sequence++,
                                              .capacity = s.capacity,
                                              .table = std::move(fork->table),

@@ -46,6 +46,10 @@ class Model {
   BlockPool& pool();
   PoolStats pool_stats() const;
 
+  // The model for one owner alone, an engine, for as long as the returned pointer lives. Refused
+  // while sessions or another owner use it; meanwhile no session can be created.
+  static Result<std::shared_ptr<Model>> claim(std::shared_ptr<Model> model);
+
  private:
   friend class Session;
   struct Impl;
