@@ -1,0 +1,188 @@
+#include "engine/engine_core.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kipp {
+namespace {
+
+// Backend and options agreed, so that every admitted sequence can have its token in every step.
+EngineOptions effective(const EngineParts& parts, EngineOptions options) {
+  if (options.max_step_tokens == 0) options.max_step_tokens = parts.backend->info().max_step_tokens;
+  if (options.max_positions == 0) options.max_positions = parts.context_length;
+  // Without this a sequence could want more blocks than there are, and never be admitted.
+  options.max_positions = std::min(options.max_positions, parts.pool->total() * kBlockPositions);
+  return options;
+}
+
+Result<void> check_range(const char* field, int value, int low, int high) {
+  if (value >= low && value <= high) return {};
+  return fail(ErrorCode::invalid, "{}: expected {} to {}, found {}", field, low, high, value);
+}
+
+LogitsView part_of(const LogitsView& logits, int row, int rows) {
+  const auto at = static_cast<std::size_t>(row) * static_cast<std::size_t>(logits.vocab);
+  return {.data = logits.data + at, .rows = rows, .vocab = logits.vocab};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EngineCore>> EngineCore::create(const EngineParts& parts,
+                                                       const EngineOptions& options) {
+  const BackendInfo& info = parts.backend->info();
+  constexpr int kMaxOpen = 1 << 20;
+  if (options.max_step_tokens != 0) {
+    KIPP_TRY(check_range("max_step_tokens", options.max_step_tokens, 1, info.max_step_tokens));
+  }
+  if (options.max_positions != 0) {
+    KIPP_TRY(check_range("max_positions", options.max_positions, 1, parts.context_length));
+  }
+  if (parts.pool->total() < 1) {
+    return fail(ErrorCode::invalid, "kv_blocks: expected at least 1, found {}",
+                parts.pool->total());
+  }
+  const EngineOptions agreed = effective(parts, options);
+  KIPP_TRY(check_range("max_sequences", options.max_sequences, 1,
+                       std::min(agreed.max_step_tokens, info.max_logit_rows)));
+  KIPP_TRY(check_range("max_queue", options.max_queue, 0, kMaxOpen));
+  KIPP_TRY(check_range("prompt_tokens_beside_generation", options.prompt_tokens_beside_generation,
+                       1, kMaxOpen));
+  return std::unique_ptr<EngineCore>(new EngineCore(parts, agreed));
+}
+
+EngineCore::EngineCore(const EngineParts& parts, const EngineOptions& options)
+    : parts_(parts),
+      options_(options),
+      setting_{.tokenizer = parts.tokenizer,
+               .stop_tokens = parts.stop_tokens,
+               .capacity = options.max_positions,
+               .clock = parts.clock},
+      budget_{.tokens = options.max_step_tokens,
+              .logit_rows = parts.backend->info().max_logit_rows,
+              .prompt_tokens_beside_generation = options.prompt_tokens_beside_generation} {
+  const auto n = static_cast<std::size_t>(options.max_sequences);
+  running_.reserve(n);
+  progress_.reserve(n);
+  planned_.reserve(n);
+  items_.reserve(n);
+}
+
+Result<std::unique_ptr<Sequence>> EngineCore::prepare(Request request, EventSink sink) {
+  n_open_.fetch_add(1);
+  Place place(&n_open_);
+  if (n_open_.load() > options_.max_sequences + options_.max_queue) {
+    return fail(ErrorCode::exhausted,
+                "queue: expected fewer than {} open requests, found no place free",
+                options_.max_sequences + options_.max_queue);
+  }
+  return Sequence::create(next_id_.fetch_add(1), std::move(request), std::move(sink),
+                          std::move(place), setting_);
+}
+
+void EngineCore::submit(std::unique_ptr<Sequence> sequence) {
+  waiting_.push_back(std::move(sequence));
+}
+
+void EngineCore::cancel(RequestId id) {
+  const auto has_id = [id](const std::unique_ptr<Sequence>& s) { return s->id() == id; };
+  if (const auto at = std::ranges::find_if(running_, has_id); at != running_.end()) {
+    end(*at, FinishReason::interrupted);
+    running_.erase(at);
+  } else if (const auto queued = std::ranges::find_if(waiting_, has_id); queued != waiting_.end()) {
+    end(*queued, FinishReason::interrupted);
+    waiting_.erase(queued);
+  }
+}
+
+void EngineCore::fail_all(const Error& error) {
+  stats_.failed += running_.size() + waiting_.size();
+  for (const auto& sequence : running_) sequence->fail(error);
+  for (const auto& sequence : waiting_) sequence->fail(error);
+  running_.clear();
+  waiting_.clear();
+}
+
+bool EngineCore::step() {
+  const Clock::Time start = parts_.clock->now();
+  admit();
+  plan();
+  if (items_.empty()) return false;
+  const Clock::Time eval_start = parts_.clock->now();
+  const auto logits = parts_.backend->eval(items_);
+  stats_.eval_time += parts_.clock->now() - eval_start;
+  ++stats_.steps;
+  if (logits) {
+    accept(*logits);
+  } else {
+    fail_step(logits.error());
+  }
+  std::erase(running_, nullptr);
+  stats_.step_time += parts_.clock->now() - start;
+  return true;
+}
+
+void EngineCore::admit() {
+  while (!waiting_.empty() && static_cast<int>(running_.size()) < options_.max_sequences) {
+    if (!waiting_.front()->admit(*parts_.pool)) break;
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+    stats_.cached_tokens += static_cast<std::uint64_t>(running_.back()->cached_tokens());
+  }
+}
+
+void EngineCore::plan() {
+  progress_.clear();
+  items_.clear();
+  for (const auto& sequence : running_) {
+    if (sequence->progress().phase == Phase::prompt) {
+      stats_.cached_tokens += static_cast<std::uint64_t>(sequence->look_for_prefix());
+    }
+    progress_.push_back(sequence->progress());
+  }
+  plan_step(progress_, budget_, planned_);
+  for (const PlannedItem& planned : planned_) items_.push_back(sequence_of(planned)->item(planned));
+}
+
+void EngineCore::accept(const LogitsView& logits) {
+  int row = 0;
+  for (const PlannedItem& planned : planned_) {
+    auto& sequence = sequence_of(planned);
+    const int rows = planned.rows();
+    const LogitsView own = part_of(logits, row, rows);
+    row += rows;
+    const int drawn_before = sequence->generated_tokens();
+    const auto ended = sequence->accept(planned, own);
+    const int drawn = sequence->generated_tokens() - drawn_before;
+    stats_.generated_tokens += static_cast<std::uint64_t>(drawn);
+    if (progress_[static_cast<std::size_t>(planned.sequence)].phase == Phase::prompt) {
+      stats_.prompt_tokens += static_cast<std::uint64_t>(planned.tokens);
+    }
+    if (ended) end(sequence, *ended, own.row(rows - 1));
+  }
+}
+
+void EngineCore::fail_step(const Error& error) {
+  stats_.failed += planned_.size();
+  for (const PlannedItem& planned : planned_) {
+    sequence_of(planned)->fail(error);
+    sequence_of(planned).reset();
+  }
+}
+
+void EngineCore::end(std::unique_ptr<Sequence>& sequence, FinishReason reason,
+                     std::span<const float> last_logits) {
+  ++stats_.finished;
+  sequence->finish(reason, last_logits);
+  sequence.reset();
+}
+
+EngineStats EngineCore::stats() const {
+  EngineStats stats = stats_;
+  stats.running = static_cast<int>(running_.size());
+  stats.waiting = static_cast<int>(waiting_.size());
+  stats.heartbeat = parts_.clock->now();
+  stats.pool = parts_.pool->stats();
+  return stats;
+}
+
+}  // namespace kipp

@@ -1,0 +1,119 @@
+// What the engine does, without its thread: a queue, the admitted sequences, and step(). Everything
+// but prepare() happens on one thread, in the order of the calls, so that a test can stop between
+// any two steps.
+//
+// Requests are admitted in the order of their arrival, and only when the pool promises all blocks
+// they can ever need. The first that does not fit waits, and all behind it wait with it: whoever is
+// small must not keep overtaking whoever is large. So an admitted sequence never runs out of blocks
+// and is never thrown back.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/clock.h"
+#include "engine/request.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+#include "kv/block_pool.h"
+#include "tokenizer/tokenizer.h"
+
+namespace kipp {
+
+struct EngineOptions {
+  int max_sequences = 32;   // evaluated at once
+  int max_queue = 256;      // waiting beyond them; submit is refused when that many wait
+  int max_step_tokens = 0;  // of one step; 0: what the backend takes
+  // Prompt tokens of a step that also continues running sequences. What is added to the time
+  // between two tokens of a stream while somebody's long prompt is read.
+  int prompt_tokens_beside_generation = 32;
+  int max_positions = 0;  // of one sequence; 0: the checkpoint's context length
+};
+
+// What an engine works on. All of it outlives the engine, which is the only user of backend and
+// pool.
+struct EngineParts {
+  Backend* backend = nullptr;
+  BlockPool* pool = nullptr;
+  const Tokenizer* tokenizer = nullptr;
+  std::span<const Token> stop_tokens;
+  int context_length = 0;
+  const Clock* clock = &steady_clock();
+};
+
+struct EngineStats {
+  int running = 0;
+  int waiting = 0;
+  // Since the start.
+  std::uint64_t steps = 0;
+  std::uint64_t prompt_tokens = 0;     // evaluated
+  std::uint64_t cached_tokens = 0;     // found in the cache instead
+  std::uint64_t generated_tokens = 0;  // drawn
+  std::uint64_t finished = 0;
+  std::uint64_t failed = 0;
+  Clock::Time step_time{0};  // of all steps
+  Clock::Time eval_time{0};  // of that, in the backend
+  Clock::Time heartbeat{0};  // when the engine's thread last came by, busy or not
+  PoolStats pool;
+};
+
+class EngineCore {
+ public:
+  // Refuses options out of range.
+  static Result<std::unique_ptr<EngineCore>> create(const EngineParts& parts,
+                                                    const EngineOptions& options);
+
+  // A checked request with a place, which it keeps until its terminal event. Refused when the
+  // request is not valid, or with ErrorCode::exhausted when the queue is full. From any thread.
+  Result<std::unique_ptr<Sequence>> prepare(Request request, EventSink sink);
+
+  // To the end of the queue.
+  void submit(std::unique_ptr<Sequence> sequence);
+  // Ends the request with FinishReason::interrupted; nothing when it has ended.
+  void cancel(RequestId id);
+  // Ends all of them.
+  void fail_all(const Error& error);
+
+  // Admits whoever fits, evaluates one step and tells the readers. False when there was nothing to
+  // do. When the backend fails, so do the requests of that step, and no others; their blocks go
+  // back unpublished.
+  bool step();
+
+  EngineStats stats() const;
+
+ private:
+  EngineCore(const EngineParts& parts, const EngineOptions& options);
+
+  void admit();
+  void plan();
+  void accept(const LogitsView& logits);
+  void fail_step(const Error& error);
+  void end(std::unique_ptr<Sequence>& sequence, FinishReason reason,
+           std::span<const float> last_logits = {});
+  std::unique_ptr<Sequence>& sequence_of(const PlannedItem& item) {
+    return running_[static_cast<std::size_t>(item.sequence)];
+  }
+
+  const EngineParts parts_;
+  const EngineOptions options_;
+  const Sequence::Setting setting_;
+  const StepBudget budget_;
+  std::atomic<RequestId> next_id_ = 1;
+  std::atomic<int> n_open_ = 0;
+  std::deque<std::unique_ptr<Sequence>> waiting_;
+  // In the order of arrival; empty pointers, within a step, where a request has ended.
+  std::vector<std::unique_ptr<Sequence>> running_;
+  EngineStats stats_;
+
+  // Of the current step; reserved for max_sequences.
+  std::vector<SequenceProgress> progress_;
+  std::vector<PlannedItem> planned_;
+  std::vector<EvalItem> items_;
+};
+
+}  // namespace kipp

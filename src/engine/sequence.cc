@@ -1,0 +1,179 @@
+#include "engine/sequence.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "model/step_plan.h"
+
+namespace kipp {
+namespace {
+
+int worst_case(std::size_t prompt, int max_tokens, int capacity) {
+  const auto wanted = static_cast<std::int64_t>(prompt) + max_tokens;
+  return static_cast<int>(std::min<std::int64_t>(wanted, capacity));
+}
+
+Result<void> check(const Request& request, int capacity) {
+  if (request.prompt.empty()) {
+    return fail(ErrorCode::invalid, "prompt: expected at least one token, found none");
+  }
+  if (request.prompt.size() > static_cast<std::size_t>(capacity)) {
+    return fail(ErrorCode::invalid, "prompt: expected at most {} tokens, found {}", capacity,
+                request.prompt.size());
+  }
+  KIPP_TRY(validate_tokens(request.prompt, "prompt"));
+  KIPP_TRY(validate(request.sampling));
+  if (request.max_tokens < 0) {
+    return fail(ErrorCode::invalid, "max_tokens: expected at least 0, found {}",
+                request.max_tokens);
+  }
+  if (request.top_logprobs < -1 || request.top_logprobs > kMaxTopLogprobs) {
+    return fail(ErrorCode::invalid, "top_logprobs: expected -1 (none) to {}, found {}",
+                kMaxTopLogprobs, request.top_logprobs);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Sequence>> Sequence::create(RequestId id, Request request, EventSink sink,
+                                                   Place place, const Setting& setting) {
+  KIPP_TRY(check(request, setting.capacity));
+  KIPP_TRY_ASSIGN(stops, StopMatcher::create(request.stop));
+  TextStream text(*setting.tokenizer, std::move(stops));
+  return std::unique_ptr<Sequence>(new Sequence(id, std::move(request), std::move(sink),
+                                                std::move(text), std::move(place), setting));
+}
+
+Sequence::Sequence(RequestId id, Request request, EventSink sink, TextStream text, Place place,
+                   const Setting& setting)
+    : id_(id),
+      tokens_(std::move(request.prompt)),
+      request_(std::move(request)),
+      sink_(std::move(sink)),
+      text_(std::move(text)),
+      place_(std::move(place)),
+      setting_(setting),
+      n_prompt_(static_cast<int>(tokens_.size())),
+      positions_(worst_case(tokens_.size(), request_.max_tokens, setting.capacity)),
+      submitted_(setting.clock->now()) {}
+
+bool Sequence::admit(BlockPool& pool) {
+  table_ = BlockTable::admit(pool, prompt(), positions_, request_.salt);
+  if (!table_) return false;
+  tokens_.reserve(static_cast<std::size_t>(positions_) + 1);  // the last one drawn has no position
+  evaluated_ = cached_ = table_->published_positions();
+  report_prompt();
+  return true;
+}
+
+SequenceProgress Sequence::progress() const {
+  return {.evaluated = evaluated_,
+          .total = static_cast<int>(tokens_.size()),
+          .phase = evaluated_ < n_prompt_ ? Phase::prompt : Phase::generate};
+}
+
+int Sequence::look_for_prefix() {
+  const auto resumed = table_->resume(evaluated(), prompt());
+  const int skipped = resumed.positions - evaluated_;
+  cached_ += skipped;
+  evaluated_ = resumed.positions;
+  assert(!resumed.copy);  // nothing evaluated is given up
+  return skipped;
+}
+
+EvalItem Sequence::item(const PlannedItem& planned) {
+  if (!began_) began_ = setting_.clock->now();
+  const int end = planned.pos + planned.tokens;
+  table_->grow(end);
+  return {.seq = static_cast<SeqId>(id_ & 0x7fffffff),
+          .pos = planned.pos,
+          .tokens = std::span(tokens_).subspan(static_cast<std::size_t>(planned.pos),
+                                               static_cast<std::size_t>(planned.tokens)),
+          .blocks = table_->covering(end),
+          .want = planned.want};
+}
+
+std::optional<FinishReason> Sequence::accept(const PlannedItem& planned, const LogitsView& rows) {
+  evaluated_ = planned.pos + planned.tokens;
+  if (evaluated_ / kBlockPositions > table_->published_positions() / kBlockPositions) {
+    table_->publish(evaluated());
+  }
+  if (planned.pos < n_prompt_) {
+    if (evaluated_ >= n_prompt_) generating_ = setting_.clock->now();
+    report_prompt();
+  }
+  if (rows.rows == 0) return std::nullopt;
+  return draw(rows.row(rows.rows - 1));
+}
+
+void Sequence::report_prompt() {
+  sink_(id_, PromptProgress{.done = evaluated_, .total = n_prompt_, .cached = cached_});
+}
+
+// One token, in the order of generate(): what ends it is checked from the token outwards.
+std::optional<FinishReason> Sequence::draw(std::span<const float> logits) {
+  if (generated_tokens() == request_.max_tokens) return FinishReason::length;
+  const Token token = sample(logits, request_.sampling, {prompt(), generated()},
+                             static_cast<std::uint64_t>(generated_tokens()));
+  tokens_.push_back(token);
+  const auto stop_tokens = setting_.stop_tokens;
+  if (!request_.ignore_eos && std::ranges::find(stop_tokens, token) != stop_tokens.end()) {
+    return FinishReason::stop;
+  }
+  TextDelta delta{.token = token, .text = text_.push(token), .logprobs = {}};
+  if (request_.top_logprobs >= 0) {
+    delta.logprobs = Logprobs{.chosen = logprob_of(logits, token),
+                              .best = top_logprobs(logits, request_.top_logprobs)};
+  }
+  sink_(id_, std::move(delta));
+  if (text_.stopped()) return FinishReason::stop;
+  if (generated_tokens() == request_.max_tokens || evaluated_ == setting_.capacity) {
+    return FinishReason::length;
+  }
+  return std::nullopt;
+}
+
+void Sequence::release() {
+  table_.reset();
+  place_.reset();
+}
+
+void Sequence::finish(FinishReason reason, std::span<const float> last_logits) {
+  release();
+  if (std::string rest = text_.finish(); !rest.empty()) {
+    sink_(id_, TextDelta{.token = {}, .text = std::move(rest), .logprobs = {}});
+  }
+  Finished finished{.reason = text_.stopped() ? FinishReason::stop : reason,
+                    .matched_stop = text_.matched_stop(),
+                    .usage = {.prompt_tokens = n_prompt_,
+                              .cached_tokens = cached_,
+                              .generated_tokens = generated_tokens()},
+                    .timings = timings(),
+                    .logits_hash = {}};
+  if (!last_logits.empty()) {
+    finished.logits_hash = XXH3_64bits(last_logits.data(), last_logits.size_bytes());
+  }
+  sink_(id_, std::move(finished));
+}
+
+void Sequence::fail(const Error& error) {
+  release();
+  sink_(id_, Failed{error});
+}
+
+Timings Sequence::timings() const {
+  const Clock::Time now = setting_.clock->now();
+  const Clock::Time began = began_.value_or(now);
+  const Clock::Time generating = generating_.value_or(now);
+  return {.queue = seconds(began - submitted_),
+          .prompt = seconds(generating - began),
+          .decode = seconds(now - generating)};
+}
+
+}  // namespace kipp

@@ -1,0 +1,106 @@
+// One request from submit to its terminal event: its tokens, how far they are evaluated, its
+// blocks, and what its reader has been told.
+//
+//     waiting ---admit---> prompt ---last token of the prompt evaluated---> generate
+//        |                   |                                                |
+//        +-------------------+--------- finish or fail, once ----------------+
+//
+// Made on the caller's thread, used on the engine's.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/clock.h"
+#include "engine/request.h"
+#include "engine/scheduler.h"
+#include "engine/text_stream.h"
+#include "kv/block_pool.h"
+#include "kv/block_table.h"
+
+namespace kipp {
+
+// One of a limited number of places, counted while it is held.
+struct GiveUpPlace {
+  void operator()(std::atomic<int>* n_held) const { n_held->fetch_sub(1); }
+};
+using Place = std::unique_ptr<std::atomic<int>, GiveUpPlace>;
+
+class Sequence {
+ public:
+  struct Setting {
+    const Tokenizer* tokenizer;
+    std::span<const Token> stop_tokens;
+    int capacity;  // the most positions a sequence may evaluate
+    const Clock* clock;
+  };
+
+  // Refuses values out of range and a prompt that does not fit, in a sentence.
+  static Result<std::unique_ptr<Sequence>> create(RequestId id, Request request, EventSink sink,
+                                                  Place place, const Setting& setting);
+
+  RequestId id() const { return id_; }
+  // Positions that are promised to it when it is admitted: the worst case.
+  int positions() const { return positions_; }
+
+  // Takes a promise of blocks from the pool, and what is cached of the prompt; false, and nothing
+  // changed, when the pool cannot give it now.
+  bool admit(BlockPool& pool);
+
+  // The rest: once admitted.
+
+  SequenceProgress progress() const;
+  // Skips what others have published of its prompt since; returns how many tokens.
+  int look_for_prefix();
+  // Its share of a step, with the blocks for it; valid until the sequence changes.
+  EvalItem item(const PlannedItem& planned);
+  // The step was evaluated: `rows` are the logits of the item's last tokens. Publishes full blocks,
+  // draws, tells the reader. Why the request has ended, if it has: finish() is due.
+  std::optional<FinishReason> accept(const PlannedItem& planned, const LogitsView& rows);
+
+  // Terminal, in any state. Blocks and place go back first, so that whoever hears of the end can
+  // have them. `last_logits`: while they are there.
+  void finish(FinishReason reason, std::span<const float> last_logits = {});
+  void fail(const Error& error);
+
+  int cached_tokens() const { return cached_; }
+  int generated_tokens() const { return static_cast<int>(tokens_.size()) - n_prompt_; }
+
+ private:
+  Sequence(RequestId id, Request request, EventSink sink, TextStream text, Place place,
+           const Setting& setting);
+
+  std::span<const Token> prompt() const { return std::span(tokens_).first(n_prompt()); }
+  std::span<const Token> generated() const { return std::span(tokens_).subspan(n_prompt()); }
+  std::span<const Token> evaluated() const {
+    return std::span(tokens_).first(static_cast<std::size_t>(evaluated_));
+  }
+  std::size_t n_prompt() const { return static_cast<std::size_t>(n_prompt_); }
+
+  void release();
+  void report_prompt();
+  std::optional<FinishReason> draw(std::span<const float> logits);
+  Timings timings() const;
+
+  const RequestId id_;
+  std::vector<Token> tokens_;  // the prompt, then what was drawn
+  const Request request_;      // its prompt has moved to tokens_
+  EventSink sink_;
+  TextStream text_;
+  Place place_;
+  const Setting setting_;
+  const int n_prompt_;
+  const int positions_;
+  int evaluated_ = 0;  // of tokens_: their keys and values are in table_
+  int cached_ = 0;     // of the prompt: evaluated by others
+  std::optional<BlockTable> table_;
+  const Clock::Time submitted_;
+  std::optional<Clock::Time> began_;       // with the prompt
+  std::optional<Clock::Time> generating_;  // since the prompt was evaluated
+};
+
+}  // namespace kipp

@@ -1,0 +1,102 @@
+// A backend that fails: its step's requests end, each with one event, and nothing else is
+// disturbed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/engine_harness.h"
+#include "support/property.h"
+#include "support/tiny_model.h"
+
+namespace kipp {
+namespace {
+
+using test::CoreHarness;
+using test::expect_answer;
+using test::expected_answer;
+
+constexpr int kCapacity = 1024;
+
+Request greedy(unsigned seed, std::size_t prompt, int max_tokens) {
+  Request request;
+  request.prompt = test::random_tokens(prompt, seed);
+  request.sampling.temperature = 0;
+  request.max_tokens = max_tokens;
+  return request;
+}
+
+TEST(EngineFault, AFailureAtAnyStepEndsThatStepsRequestsOnly) {
+  bool failed_before_the_end = true;
+  for (int at = 0; failed_before_the_end; ++at) {
+    SCOPED_TRACE(fmt::format("step {} fails", at));
+    CoreHarness harness({.blocks = 32, .max_step_tokens = 24, .context_length = kCapacity},
+                        {.max_sequences = 3, .prompt_tokens_beside_generation = 12});
+    std::map<RequestId, Request> requests;
+    for (unsigned i = 0; i < 5; ++i) {
+      const Request request = greedy(i, 30 + 10 * i, 3 + static_cast<int>(i));
+      requests.emplace(harness.submit(request), request);
+    }
+    std::vector<RequestId> hit;
+    int step = 0;
+    harness.backend.on_eval = [&](std::span<const EvalItem> items) -> Result<void> {
+      if (step++ != at) return {};
+      for (const EvalItem& item : items) hit.push_back(static_cast<RequestId>(item.seq));
+      return fail(ErrorCode::io, "device: lost in step {}", at);
+    };
+    harness.run();
+    failed_before_the_end = !hit.empty();
+    for (const auto& [id, request] : requests) {
+      const auto& received = harness.received[id];
+      ASSERT_TRUE(received.ended_once());
+      if (std::ranges::find(hit, id) != hit.end()) {
+        ASSERT_TRUE(received.failed);
+        EXPECT_EQ(received.failed->code, ErrorCode::io);
+        EXPECT_EQ(received.failed->message, fmt::format("device: lost in step {}", at));
+      } else {
+        expect_answer(received, expected_answer(request, harness.stop_tokens, kCapacity));
+      }
+    }
+    EXPECT_EQ(harness.core->stats().failed, hit.size());
+    harness.expect_at_rest();
+    harness.backend.on_eval = nullptr;
+    // What the failed step should have written is not in the cache: the same requests again are
+    // answered right.
+    for (const auto& [id, request] : requests) {
+      const RequestId again = harness.submit(request);
+      harness.run();
+      expect_answer(harness.received[again],
+                    expected_answer(request, harness.stop_tokens, kCapacity));
+    }
+  }
+}
+
+TEST(EngineFault, BlocksOfAFailedStepAreNotPublished) {
+  CoreHarness harness({.max_step_tokens = 40});
+  const Request request = greedy(1, 100, 2);
+  harness.submit(request);
+  harness.step();  // one block is full
+  EXPECT_EQ(harness.pool.stats().published, 1u);
+  harness.backend.on_eval = [](auto) -> Result<void> { return fail(ErrorCode::io, "lost"); };
+  harness.step();
+  EXPECT_EQ(harness.pool.stats().published, 1u);
+  harness.expect_at_rest();
+  harness.backend.on_eval = nullptr;
+  const RequestId again = harness.submit(request);
+  harness.run();
+  EXPECT_EQ(harness.received[again].finished->usage.cached_tokens, 32);
+  expect_answer(harness.received[again], expected_answer(request, harness.stop_tokens, kCapacity));
+}
+
+TEST(EngineFault, ABackendThatNeverRecoversFailsOneStepAfterTheOther) {
+  CoreHarness harness({.blocks = 16}, {.max_sequences = 2});
+  harness.backend.on_eval = [](auto) -> Result<void> { return fail(ErrorCode::io, "gone"); };
+  for (unsigned i = 0; i < 9; ++i) harness.submit(greedy(i, 40, 3));
+  EXPECT_LE(harness.run(), 9);
+  for (const auto& [id, received] : harness.received) {
+    EXPECT_TRUE(received.ended_once());
+    EXPECT_TRUE(received.failed);
+  }
+  harness.expect_at_rest();
+}
+
+}  // namespace
+}  // namespace kipp
