@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -78,6 +79,11 @@ void penalize_generated(const SamplingParams& params, const SampleContext& conte
   }
 }
 
+bool adjusts(const SamplingParams& params) {
+  return !params.logit_bias.empty() || params.repetition_penalty != 1.0f ||
+         params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f;
+}
+
 void adjust(const SamplingParams& params, const SampleContext& context,
             std::vector<double>& values) {
   for (const auto& [id, bias] : params.logit_bias) {
@@ -91,11 +97,35 @@ void adjust(const SamplingParams& params, const SampleContext& context,
   }
 }
 
-// The lowest id among the greatest values.
-std::size_t arg_max(std::span<const double> values) {
-  double best = kNever;
-  for (const double value : values) best = std::max(best, value);
-  return static_cast<std::size_t>(std::find(values.begin(), values.end(), best) - values.begin());
+// The lowest id among the greatest values; what is not a number does not count. In lanes, because
+// one running maximum would make every comparison wait for the one before: 0.2 ms a row.
+template <class T>
+std::size_t arg_max(std::span<const T> values) {
+  constexpr std::size_t kLanes = 16;
+  constexpr std::size_t kPart = 64 * kLanes;
+  T best = -std::numeric_limits<T>::infinity();
+  std::size_t best_part = 0;
+  for (std::size_t at = 0; at < values.size(); at += kPart) {
+    const auto part = values.subspan(at, std::min(kPart, values.size() - at));
+    std::array<T, kLanes> lanes;
+    lanes.fill(best);
+    std::size_t i = 0;
+    for (; i + kLanes <= part.size(); i += kLanes) {
+      for (std::size_t lane = 0; lane < kLanes; ++lane) {
+        lanes[lane] = part[i + lane] > lanes[lane] ? part[i + lane] : lanes[lane];
+      }
+    }
+    for (; i < part.size(); ++i) lanes[0] = part[i] > lanes[0] ? part[i] : lanes[0];
+    const T greatest = *std::ranges::max_element(lanes);
+    if (greatest > best) {
+      best = greatest;
+      best_part = at;
+    }
+  }
+  const auto from = values.subspan(best_part);
+  const auto found = std::ranges::find(from, best);
+  // Nothing is greater than -inf: all are that or no numbers.
+  return found == from.end() ? 0 : best_part + static_cast<std::size_t>(found - from.begin());
 }
 
 // The n best, best first, without sorting the rest: candidates gather in a buffer that is cut back
@@ -255,10 +285,13 @@ Result<void> validate(const SamplingParams& params) {
 
 Token sample(std::span<const float> logits, const SamplingParams& params,
              const SampleContext& context, std::uint64_t draw) {
+  if (params.temperature == 0 && !adjusts(params)) {
+    return static_cast<Token>(arg_max(logits.first(kTokens)));
+  }
   Scratch& s = scratch();
   load(logits, s.values);
   adjust(params, context, s.values);
-  const std::size_t best = arg_max(s.values);
+  const std::size_t best = arg_max<double>(s.values);
   if (params.temperature == 0 || !std::isfinite(s.values[best])) return static_cast<Token>(best);
 
   const Softmax softmax{s.values[best], static_cast<double>(params.temperature)};

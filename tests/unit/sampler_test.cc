@@ -237,6 +237,17 @@ TEST(Sampler, ANumberThatIsNoneIsNeverChosen) {
   logits = row({{9, kInfinity}}, 0.f);
   EXPECT_EQ(sample(logits, params, {}, 0), 9);
   EXPECT_EQ(sample(row({}, kNan), params, {}, 0), 0);
+  EXPECT_EQ(greedy(row({}, kNan), params, {}), 0);
+  EXPECT_EQ(greedy(row({{7, kNan}}, -kInfinity), params, {}), 0);
+}
+
+TEST(Sampler, GreedyTakesTheLowestIdOfTheGreatestWhereverTheyAre) {
+  const SamplingParams params;
+  for (Token at = kNamedTokens - 1; at > 0; at -= at < 70 ? 1 : 1 + at / 40) {
+    const Token later = at + (kNamedTokens - 1 - at) / 3;
+    EXPECT_EQ(greedy(row({{at, 2.f}, {later, 2.f}, {kNamedTokens, 3.f}}, -1.f), params, {}), at);
+    EXPECT_EQ(greedy(row({{at, 0.f}, {at / 2, -0.f}}, -1.f), params, {}), at / 2);
+  }
 }
 
 TEST(Sampler, EqualsTheNaiveChain) {
