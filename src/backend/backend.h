@@ -47,17 +47,21 @@ enum class WeightStore : std::uint8_t {
 std::string_view to_string(WeightStore store);
 Result<WeightStore> parse_weight_store(std::string_view name);
 
+// Bytes of weights made ready, of how many.
+using LoadProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
 // What a backend has no use for it ignores: `reference` computes on one thread from the mapping.
 struct LoadOptions {
   int threads = 0;  // 0: one per core
   WeightStore weights = WeightStore::packed;
-  std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // bytes made ready
+  LoadProgress progress = {};
 };
 
 struct BackendInfo {
   std::string_view name;
   int max_step_tokens = 0;  // the most tokens one eval takes, all items together
   int max_logit_rows = 0;   // the most rows of logits one eval returns, all items together
+  int threads = 1;          // that compute, once loaded
 };
 
 class Backend {

@@ -6,6 +6,8 @@
 // on the host.
 #pragma once
 
+#include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -43,6 +45,23 @@ class PagedKv {
     return memory_.bytes().subspan(static_cast<std::size_t>(id) * block_bytes_, block_bytes_);
   }
 
+  void copy(std::span<const BlockCopy> copies) {
+    for (const BlockCopy& c : copies) {
+      assert(c.from >= 0 && c.from < blocks_ && c.to >= 0 && c.to < blocks_);
+      std::ranges::copy(block(c.from), block(c.to).begin());
+    }
+  }
+  Result<void> read(BlockId id, std::span<std::byte> out) {
+    KIPP_TRY(check(id, out.size()));
+    std::ranges::copy(block(id), out.begin());
+    return {};
+  }
+  Result<void> write(BlockId id, std::span<const std::byte> in) {
+    KIPP_TRY(check(id, in.size()));
+    std::ranges::copy(in, block(id).begin());
+    return {};
+  }
+
   // The positions of one head in one block: [kBlockPositions, kHeadDim] of T, the type store()
   // names.
   template <class T>
@@ -55,6 +74,18 @@ class PagedKv {
   }
 
  private:
+  Result<void> check(BlockId id, std::size_t bytes) const {
+    if (id < 0 || id >= blocks_) {
+      return fail(ErrorCode::invalid, "block: expected one from 0 to {}, found {}", blocks_ - 1,
+                  id);
+    }
+    if (bytes != block_bytes_) {
+      return fail(ErrorCode::invalid, "block {}: expected {} bytes, found {}", id, block_bytes_,
+                  bytes);
+    }
+    return {};
+  }
+
   template <class T>
   T* head(BlockId id, int layer, int k_or_v, int kv_head) {
     constexpr std::size_t kHeadElements = std::size_t{kBlockPositions} * kHeadDim;

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/paths.h"
+#include "base/progress.h"
 #include "cli/demo_model.h"
 #include "cli/flag_values.h"
 
@@ -47,6 +48,22 @@ Result<int> session_context(const ModelFlags& flags, const Checkpoint& checkpoin
   return context;
 }
 
+Result<LoadOptions> load_options(const ModelFlags& flags) {
+  LoadOptions options;
+  KIPP_TRY_ASSIGN(threads, parse_int("--threads", flags.threads));
+  if (threads < 0) {
+    return fail(ErrorCode::invalid, "--threads: expected at least 0, found {}", threads);
+  }
+  options.threads = threads;
+  const auto weights = parse_weight_store(flags.weights);
+  if (!weights) {
+    return fail(ErrorCode::invalid, "--weights: expected packed or mapped, found \"{}\"",
+                flags.weights);
+  }
+  options.weights = *weights;
+  return options;
+}
+
 }  // namespace
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
@@ -56,7 +73,16 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
                   "checkpoint that ships with kipp.")
       ->type_name("FILE|ID");
   command.add_option("--scheme", flags.scheme, "Of an id: bf16 (default) or a quantized scheme.");
-  command.add_option("--backend", flags.backend, "What computes.")->capture_default_str();
+  command.add_option("--backend", flags.backend, "What computes: cpu, or the slow reference.")
+      ->capture_default_str();
+  command.add_option("--threads", flags.threads, "Threads that compute; 0: one per core.")
+      ->type_name("NUMBER")
+      ->capture_default_str();
+  command
+      .add_option("--weights", flags.weights,
+                  "packed: copied into the order the kernels read; mapped: left in the model file, "
+                  "for machines short of memory (slower).")
+      ->capture_default_str();
   command.add_option("--context", flags.context, "Positions to keep memory for.")
       ->type_name("NUMBER");
   command.add_flag("--allow-synthetic", flags.allow_synthetic,
@@ -65,6 +91,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
 
 Result<OpenedModel> open_model(const ModelFlags& flags, int wanted) {
   // Before anything is unpacked or read.
+  KIPP_TRY_ASSIGN(load, load_options(flags));
   if (flags.context) KIPP_TRY(parse_int("--context", *flags.context));
   if (flags.scheme) KIPP_TRY(parse_scheme(*flags.scheme));
   const auto start = std::chrono::steady_clock::now();
@@ -80,10 +107,14 @@ Result<OpenedModel> open_model(const ModelFlags& flags, int wanted) {
     KIPP_TRY_ASSIGN(positions, session_context(flags, artifact.checkpoint(), wanted));
     context = positions;
   }
+  ProgressBar packing("packing weights", ProgressUnit::bytes);
+  load.progress = [&](std::uint64_t done, std::uint64_t total) { packing.update(done, total); };
   KIPP_TRY_ASSIGN(model, Model::open(path, {.backend = flags.backend,
                                             .allow_synthetic = flags.allow_synthetic,
                                             .kv_blocks = blocks_for(context),
-                                            .kv_store = KvStore::bf16}));
+                                            .kv_store = KvStore::bf16,
+                                            .load = load}));
+  packing.finish();
   KIPP_TRY_ASSIGN(session, Session::create(model, context));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   return OpenedModel{std::move(model), std::move(session), took.count()};
@@ -92,13 +123,14 @@ Result<OpenedModel> open_model(const ModelFlags& flags, int wanted) {
 std::string describe(const OpenedModel& opened) {
   const Checkpoint& checkpoint = opened.model->checkpoint();
   const Artifact& artifact = opened.model->artifact();
+  const BackendInfo& info = opened.model->backend().info();
   return fmt::format(
-      "model: {} ({}, {}), {} at {}, {}, {} bytes; backend {}, context {} of {}; opened in {:.2f} "
-      "s",
+      "model: {} ({}, {}), {} at {}, {}, {} bytes; backend {} on {} {}, context {} of {}; opened "
+      "in {:.2f} s",
       checkpoint.id, to_string(checkpoint.kind), to_string(checkpoint.variant),
       checkpoint.repository, artifact.source_revision(), to_string(artifact.scheme()),
-      artifact.file_bytes(), opened.model->backend().info().name, opened.session.capacity(),
-      checkpoint.config.context_length, opened.seconds);
+      artifact.file_bytes(), info.name, info.threads, info.threads == 1 ? "thread" : "threads",
+      opened.session.capacity(), checkpoint.config.context_length, opened.seconds);
 }
 
 }  // namespace kipp

@@ -14,7 +14,9 @@ namespace kipp {
 struct ModelFlags {
   std::string model;                  // a file or an id; empty: the demo checkpoint
   std::optional<std::string> scheme;  // of an id: which of its files; of a file: what it must be
-  std::string backend = "reference";
+  std::string backend = "cpu";
+  std::string threads = "0";  // 0: one per core
+  std::string weights = "packed";
   std::optional<std::string> context;  // positions
   bool allow_synthetic = false;
 };

@@ -45,7 +45,7 @@ Result<void> check_memory(const MemoryNeed& need, int kv_blocks, std::size_t ava
         "{:.1f} GiB available; ask for a shorter context{}",
         gib(need.total()), gib(need.kv_bytes),
         static_cast<std::size_t>(kv_blocks) * kBlockPositions, gib(need.scratch_bytes), weights,
-        gib(available), need.weight_bytes == 0 ? "" : " or leave the weights in their file");
+        gib(available), need.weight_bytes == 0 ? "" : " or for mapped weights");
   }
   return {};
 }

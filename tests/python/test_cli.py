@@ -77,7 +77,7 @@ def test_json_is_one_object_with_everything(model):
     reply = json.loads(lines[0])
     assert set(reply) == {"model", "scheme", "backend", "text", "tokens", "finish_reason", "stop", "seed", "usage", "timings",
                           "logits_hash"}
-    assert reply["model"] == "tiny-tied" and reply["scheme"] == "bf16" and reply["backend"] == "reference"
+    assert reply["model"] == "tiny-tied" and reply["scheme"] == "bf16" and reply["backend"] == "cpu"
     assert reply["seed"] == 77 and reply["finish_reason"] == "length" and reply["stop"] is None
     assert len(reply["tokens"]) == 5 and all(0 <= token < 151669 for token in reply["tokens"])
     assert reply["usage"] == {"prompt_tokens": 4, "cached_tokens": 0, "completion_tokens": 5, "total_tokens": 9}
@@ -100,6 +100,23 @@ def test_verbose_names_model_sampling_and_hash(model):
     reply = json.loads(greedy(model, *arguments, "--json").stdout)
     assert "tiny-tied (synthetic, instruct)" in text and "temperature 0" in text and "seed 9" in text
     assert f"last logits: {reply['logits_hash']}" in text
+
+
+def test_threads_and_where_weights_live_change_no_bit(model):
+    runs = {}
+    for flags in [], ["--threads", "1"], ["--threads", "5"], ["--weights", "mapped"], ["--backend", "cpu", "--threads", "0"]:
+        reply = json.loads(greedy(model, "--prompt", PROMPT, "--max-tokens", "12", "--json", *flags).stdout)
+        runs[" ".join(flags)] = (reply["backend"], reply["tokens"], reply["logits_hash"])
+    assert len(set(map(str, runs.values()))) == 1, runs
+    text = greedy(model, "--prompt", PROMPT, "--max-tokens", "1", "--threads", "3", "--verbose").stderr.decode()
+    assert "backend cpu on 3 threads" in text
+
+
+def test_the_reference_backend_agrees(model):
+    arguments = ["--prompt", PROMPT, "--max-tokens", "12", "--json"]
+    reference = json.loads(greedy(model, *arguments, "--backend", "reference", "--weights", "mapped").stdout)
+    assert reference["backend"] == "reference"
+    assert reference["tokens"] == json.loads(greedy(model, *arguments).stdout)["tokens"]
 
 
 def test_stop_string_cuts_the_text(model):
@@ -145,7 +162,8 @@ BAD_VALUES = {
     "--logit-bias=5": "ID=VALUE", "--logit-bias=AI=-100": "whole number", "--logit-bias=191222=-100": "token ids",
     "--logit-bias=-1=5": "token ids", "--logit-bias=5=1e9": "from -100 to 100", "--seed=-1": "whole number",
     "--seed=18446744073709551616": "whole number", "--context=0": "1 to 2048", "--context=4096": "1 to 2048",
-    "--context=many": "whole number", "--backend=abacus": "abacus", "--scheme=q9": "q9", "--scheme=q8_0": "bf16",
+    "--context=many": "whole number", "--threads=-1": "at least 0", "--threads=1025": "1 to 1024",
+    "--threads=two": "whole number", "--weights=heavy": "packed or mapped", "--backend=abacus": "abacus", "--scheme=q9": "q9", "--scheme=q8_0": "bf16",
 }
 
 

@@ -1,6 +1,7 @@
-// What a token computes depends on its sequence's tokens alone. Every comparison here is bit for
-// bit: batch mix, chunk size, block table, what other blocks hold, truncation, recomputation,
-// copies and restored blocks.
+// What a token computes depends on its sequence's tokens alone, on every backend that promises it
+// (cpu_invariance_test.cc goes further for `cpu`). Every comparison here is bit for bit: batch mix,
+// chunk size, block table, what other blocks hold, truncation, recomputation, copies and restored
+// blocks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,6 +21,8 @@ constexpr int kTokens = 67;  // two full blocks and a part of a third
 
 struct Setup {
   const char* name;
+  const char* backend;
+  int threads;
   const char* shape;
   Scheme scheme;
   KvStore store;
@@ -52,9 +55,10 @@ class Invariance : public testing::TestWithParam<Setup> {
   }
 
   std::unique_ptr<Backend> fresh_backend() const {
-    auto backend = make_backend("reference");
+    auto backend = make_backend(GetParam().backend);
     EXPECT_TRUE(backend);
-    const auto loaded = (*backend)->load(artifact_, {.blocks = kBlocks, .store = GetParam().store});
+    const auto loaded = (*backend)->load(artifact_, {.blocks = kBlocks, .store = GetParam().store},
+                                         {.threads = GetParam().threads});
     EXPECT_TRUE(loaded) << loaded.error().message;
     return *std::move(backend);
   }
@@ -101,8 +105,13 @@ class Invariance : public testing::TestWithParam<Setup> {
 
 INSTANTIATE_TEST_SUITE_P(
     Twins, Invariance,
-    testing::Values(Setup{"TiedBf16ExactKv", "tiny-tied", Scheme::bf16, KvStore::f32},
-                    Setup{"UntiedAffine4", "tiny-untied", Scheme::affine4_gs32, KvStore::bf16}),
+    testing::Values(
+        Setup{"TiedBf16ExactKv", "reference", 1, "tiny-tied", Scheme::bf16, KvStore::f32},
+        Setup{"UntiedAffine4", "reference", 1, "tiny-untied", Scheme::affine4_gs32, KvStore::bf16},
+        Setup{"CpuTiedBf16ExactKv", "cpu", 1, "tiny-tied", Scheme::bf16, KvStore::f32},
+        Setup{"CpuTiedQ8", "cpu", 2, "tiny-tied", Scheme::q8_0, KvStore::bf16},
+        Setup{"CpuUntiedAffine4", "cpu", 3, "tiny-untied", Scheme::affine4_gs32, KvStore::bf16},
+        Setup{"CpuTiedScale4", "cpu", 16, "tiny-tied", Scheme::scale4_gs32, KvStore::bf16}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST_P(Invariance, ChunkSize) {

@@ -46,7 +46,7 @@ TEST(Memory, RefusesWhatDoesNotFit) {
   EXPECT_THAT(
       check_memory(packed, 32, 4 * gib).error().message,
       testing::EndsWith("1.0 for one step, 3.0 for weights), 4.0 GiB available; ask for a shorter "
-                        "context or leave the weights in their file"));
+                        "context or for mapped weights"));
 }
 
 TEST(Memory, TheSystemSaysWhatIsAvailable) {

@@ -29,7 +29,7 @@ TEST(Registry, RefusesOtherNamesAndFallsBackToNothing) {
     const auto backend = make_backend(name);
     ASSERT_FALSE(backend);
     EXPECT_EQ(backend.error().code, ErrorCode::invalid);
-    EXPECT_THAT(backend.error().message, HasSubstr("backend: expected one of reference"));
+    EXPECT_THAT(backend.error().message, HasSubstr("backend: expected one of cpu, reference"));
     EXPECT_THAT(backend.error().message, HasSubstr(fmt::format("found \"{}\"", name)));
   }
 }

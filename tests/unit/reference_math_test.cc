@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/float16.h"
+#include "model/rope.h"
 
 namespace kipp::reference {
 namespace {

@@ -24,7 +24,8 @@ constexpr std::size_t state_floats_of(int queries) {
   return n * kHeadDim + (2 * n + kLineFloats - 1) / kLineFloats * kLineFloats;
 }
 
-std::size_t split_floats(const ModelConfig& config, int cached) {
+std::size_t split_floats(const ModelConfig& config, int kv_blocks) {
+  const int cached = kBlockPositions * std::min(kv_blocks, blocks_for(config.context_length));
   return static_cast<std::size_t>(kSplitRows) * static_cast<std::size_t>(runs_for(cached)) *
          kKvHeads * state_floats_of(config.queries_per_kv_head());
 }
@@ -37,10 +38,6 @@ struct alignas(64) TileState {
   AttentionState view() { return {.out = out, .greatest = greatest, .sum = sum}; }
 };
 
-int cached_positions(const ModelConfig& config, const PagedKv& kv) {
-  return std::min(config.context_length, kv.blocks() * kBlockPositions);
-}
-
 }  // namespace
 
 struct PagedAttention::PerThread {
@@ -48,8 +45,8 @@ struct PagedAttention::PerThread {
   TileState total, next;
 };
 
-std::size_t PagedAttention::bytes_needed(const ModelConfig& config, int cached, int threads) {
-  return split_floats(config, cached) * sizeof(float) +
+std::size_t PagedAttention::bytes_needed(const ModelConfig& config, int kv_blocks, int threads) {
+  return split_floats(config, kv_blocks) * sizeof(float) +
          static_cast<std::size_t>(threads) * sizeof(PerThread);
 }
 
@@ -57,14 +54,13 @@ Result<std::unique_ptr<PagedAttention>> PagedAttention::create(const ModelConfig
                                                                PagedKv& kv, ThreadPool& pool,
                                                                int max_step_tokens) {
   std::unique_ptr<PagedAttention> attention(new PagedAttention(config, kv, pool));
-  const int cached = cached_positions(config, kv);
-  KIPP_TRY_ASSIGN(states, HugeBuffer::create(split_floats(config, cached) * sizeof(float)));
+  const std::size_t floats = split_floats(config, kv.blocks());
+  KIPP_TRY_ASSIGN(states, HugeBuffer::create(floats * sizeof(float)));
   attention->states_ = std::move(states);
   const auto threads = static_cast<std::size_t>(pool.threads());
   attention->per_thread_ = std::make_unique_for_overwrite<PerThread[]>(threads);
   const auto rows = static_cast<std::size_t>(max_step_tokens);
-  const auto split_parts =
-      split_floats(config, cached) / state_floats_of(config.queries_per_kv_head());
+  const std::size_t split_parts = floats / state_floats_of(config.queries_per_kv_head());
   attention->tiles_.reserve(rows);
   attention->parts_.reserve(rows * kKvHeads + split_parts);
   attention->joins_.reserve(split_parts);

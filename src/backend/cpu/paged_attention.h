@@ -20,8 +20,8 @@ namespace kipp::cpu {
 
 class PagedAttention {
  public:
-  // Bytes that an object takes; cached: the most positions of a sequence.
-  static std::size_t bytes_needed(const ModelConfig& config, int cached, int threads);
+  // Bytes that an object takes.
+  static std::size_t bytes_needed(const ModelConfig& config, int kv_blocks, int threads);
   // kv and pool outlive the object.
   static Result<std::unique_ptr<PagedAttention>> create(const ModelConfig& config, PagedKv& kv,
                                                         ThreadPool& pool, int max_step_tokens);

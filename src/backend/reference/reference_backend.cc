@@ -1,6 +1,5 @@
 #include "backend/reference/reference_backend.h"
 
-#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -42,11 +41,7 @@ Result<LogitsView> ReferenceBackend::eval(std::span<const EvalItem> items) {
 
 void ReferenceBackend::copy_blocks(std::span<const BlockCopy> copies) {
   assert(state_ != nullptr);
-  for (const BlockCopy& copy : copies) {
-    assert(copy.from >= 0 && copy.from < state_->kv.blocks());
-    assert(copy.to >= 0 && copy.to < state_->kv.blocks());
-    std::ranges::copy(state_->kv.block(copy.from), state_->kv.block(copy.to).begin());
-  }
+  state_->kv.copy(copies);
 }
 
 std::size_t ReferenceBackend::block_bytes() const {
@@ -54,28 +49,13 @@ std::size_t ReferenceBackend::block_bytes() const {
 }
 
 Result<void> ReferenceBackend::read_block(BlockId block, std::span<std::byte> out) {
-  KIPP_TRY_ASSIGN(bytes, block_of_size(block, out.size()));
-  std::ranges::copy(bytes, out.begin());
-  return {};
+  if (state_ == nullptr) return fail(ErrorCode::invalid, "block: no artifact is loaded");
+  return state_->kv.read(block, out);
 }
 
 Result<void> ReferenceBackend::write_block(BlockId block, std::span<const std::byte> in) {
-  KIPP_TRY_ASSIGN(bytes, block_of_size(block, in.size()));
-  std::ranges::copy(in, bytes.begin());
-  return {};
-}
-
-Result<std::span<std::byte>> ReferenceBackend::block_of_size(BlockId block, std::size_t bytes) {
   if (state_ == nullptr) return fail(ErrorCode::invalid, "block: no artifact is loaded");
-  if (block < 0 || block >= state_->kv.blocks()) {
-    return fail(ErrorCode::invalid, "block: expected one from 0 to {}, found {}",
-                state_->kv.blocks() - 1, block);
-  }
-  if (bytes != state_->kv.block_bytes()) {
-    return fail(ErrorCode::invalid, "block {}: expected {} bytes, found {}", block,
-                state_->kv.block_bytes(), bytes);
-  }
-  return state_->kv.block(block);
+  return state_->kv.write(block, in);
 }
 
 }  // namespace kipp::reference

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "backend/backend.h"
 #include "backend/paged_kv.h"
@@ -38,8 +37,6 @@ class ReferenceBackend final : public Backend {
 
     State(const Artifact& from, PagedKv cache);
   };
-
-  Result<std::span<std::byte>> block_of_size(BlockId block, std::size_t bytes);
 
   BackendInfo info_{
       .name = "reference", .max_step_tokens = kMaxStepTokens, .max_logit_rows = kMaxStepTokens};

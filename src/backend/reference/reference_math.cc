@@ -85,21 +85,6 @@ void rms_norm(std::span<float> out, std::span<const float> in, std::span<const f
   for (std::size_t i = 0; i < in.size(); ++i) out[i] = in[i] * scale * weight[i];
 }
 
-void rope_inverse_frequency(int theta, std::span<double> out) {
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = std::pow(static_cast<double>(theta), -2.0 * static_cast<double>(i) / kHeadDim);
-  }
-}
-
-void rope_angles(int position, std::span<const double> inverse_frequency, std::span<float> cos,
-                 std::span<float> sin) {
-  for (std::size_t i = 0; i < inverse_frequency.size(); ++i) {
-    const double angle = static_cast<double>(position) * inverse_frequency[i];
-    cos[i] = static_cast<float>(std::cos(angle));
-    sin[i] = static_cast<float>(std::sin(angle));
-  }
-}
-
 void rope(std::span<float> head, std::span<const float> cos, std::span<const float> sin) {
   const std::size_t half = head.size() / 2;
   for (std::size_t i = 0; i < half; ++i) {

@@ -1,8 +1,8 @@
 // The arithmetic of the reference backend: scalar FP32 with every sum in a fixed order, so that a
 // result is a function of its inputs alone. A dot product is the sum of kLanes interleaved partial
 // sums, folded in halves; lanes are independent, so a compiler may vectorize them without changing
-// a bit (the build forbids fusing multiply and add). exp, sin and cos are taken in double and
-// rounded once, which hides the last-bit differences between C libraries.
+// a bit (the build forbids fusing multiply and add). exp is taken in double and rounded once, as
+// sin and cos are (model/rope.h), which hides the last-bit differences between C libraries.
 #pragma once
 
 #include <cstddef>
@@ -31,11 +31,6 @@ const float* widen(const std::uint16_t* stored, float* buffer);  // kHeadDim BF1
 // The sum of squares is in double, in index order. out and in may be the same.
 void rms_norm(std::span<float> out, std::span<const float> in, std::span<const float> weight);
 
-// cos and sin of position * theta^(-2 i / kHeadDim), angles in double: [kHeadDim / 2] each.
-void rope_angles(int position, std::span<const double> inverse_frequency, std::span<float> cos,
-                 std::span<float> sin);
-// theta^(-2 i / kHeadDim): [kHeadDim / 2].
-void rope_inverse_frequency(int theta, std::span<double> out);
 // Rotates the pairs (i, i + kHeadDim / 2) of one head in place.
 void rope(std::span<float> head, std::span<const float> cos, std::span<const float> sin);
 

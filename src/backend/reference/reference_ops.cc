@@ -7,6 +7,7 @@
 #include "backend/reference/reference_math.h"
 #include "base/float16.h"
 #include "model/memory.h"
+#include "model/rope.h"
 
 namespace kipp::reference {
 
