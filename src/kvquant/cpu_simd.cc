@@ -1,20 +1,17 @@
+// Which instruction sets there are, and which is in use. What they do is in cpu_simd_encode.cc and
+// cpu_simd_decode.cc.
 #include "kvquant/cpu_simd.h"
 
+#include <cstdio>
 #include <cstring>
 
-#include "kvquant/cpu_ref.h"
+#include "kvquant/cpu_simd_targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kvquant/cpu_simd.cc"
 #include "hwy/foreach_target.h"
-// Both must come after foreach_target.
-#include "hwy/cache_control.h"
+// Must come after foreach_target.
 #include "hwy/highway.h"
-
-#if HWY_TARGET != HWY_SCALAR
-#include "kvquant/cpu_simd_decode-inl.h"
-#include "kvquant/cpu_simd_encode-inl.h"
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace kvquant {
@@ -22,74 +19,6 @@ namespace HWY_NAMESPACE {
 namespace {
 
 const char* this_target() { return hwy::TargetName(HWY_TARGET); }
-
-#if HWY_TARGET == HWY_SCALAR
-
-// One lane at a time is what the oracle does.
-Status append(const BlockLayout& layout, std::span<const float> k, std::span<const float> v,
-              KvBlock& block) {
-  return CpuRefBackend().quantize_append(layout, k, v, block);
-}
-
-Status dequantize(const BlockLayout& layout, const KvBlock& block, Tier tier, int first, int count,
-                  std::span<float> k, std::span<float> v, bool) {
-  return CpuRefBackend().dequantize_for_attention(layout, block, tier, first, count, k, v);
-}
-
-#else
-
-Status check_side(const BlockLayout& layout, Side side, std::span<const float> rows,
-                  int first_position) {
-  const float largest = largest_value(layout.scheme().side(side), layout.shape().head_width);
-  if (all_within(rows, largest)) return {};
-  return check_values(layout, side, rows, first_position);
-}
-
-Status append(const BlockLayout& layout, std::span<const float> k, std::span<const float> v,
-              KvBlock& block) {
-  int rows = 0;
-  if (Status status = check_append(layout, k, v, block, &rows); !status.ok()) return status;
-  if (Status status = check_side(layout, Side::key, k, block.positions); !status.ok())
-    return status;
-  if (Status status = check_side(layout, Side::value, v, block.positions); !status.ok())
-    return status;
-  const SideRows keys(layout, Side::key, block);
-  const SideRows values(layout, Side::value, block);
-  const auto first = static_cast<size_t>(block.positions);
-  store_rows(keys, k, first);
-  store_rows(values, v, first);
-  block.positions += rows;
-  if (rows > 0 && block.complete()) {
-    encode_block(keys);
-    encode_block(values);
-  }
-  return {};
-}
-
-Status dequantize(const BlockLayout& layout, const KvBlock& block, Tier tier, int first, int count,
-                  std::span<float> k, std::span<float> v, bool stream) {
-  if (Status status = check_read(layout, block, tier, first, count, k, v); !status.ok())
-    return status;
-  constexpr std::uintptr_t kVector = kLanes * sizeof(float);
-  bool streamed = false;
-  for (const Side side : {Side::key, Side::value}) {
-    float* out = side == Side::key ? k.data() : v.data();
-    const SideRows rows(layout, side, block);
-    const Read read = {rows, tier.side(side), static_cast<size_t>(first),
-                       static_cast<size_t>(count), out};
-    // Rows are whole vectors, so an aligned first one means that all of them are.
-    if (stream && reinterpret_cast<std::uintptr_t>(out) % kVector == 0) {
-      read_side<true>(read);
-      streamed = true;
-    } else {
-      read_side<false>(read);
-    }
-  }
-  if (streamed) hwy::FlushStream();
-  return {};
-}
-
-#endif
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -100,8 +29,6 @@ HWY_AFTER_NAMESPACE();
 namespace kvquant {
 
 HWY_EXPORT(this_target);
-HWY_EXPORT(append);
-HWY_EXPORT(dequantize);
 
 namespace {
 
@@ -131,18 +58,6 @@ const TargetList& target_list() {
 }
 
 }  // namespace
-
-Status CpuSimdBackend::quantize_append(const BlockLayout& layout, std::span<const float> k,
-                                       std::span<const float> v, KvBlock& block) {
-  return HWY_DYNAMIC_DISPATCH(append)(layout, k, v, block);
-}
-
-Status CpuSimdBackend::dequantize_for_attention(const BlockLayout& layout, const KvBlock& block,
-                                                Tier tier, int first, int count, std::span<float> k,
-                                                std::span<float> v) {
-  return HWY_DYNAMIC_DISPATCH(dequantize)(layout, block, tier, first, count, k, v,
-                                          stores_ == Stores::streaming);
-}
 
 std::span<const char* const> CpuSimdBackend::targets() {
   const TargetList& list = target_list();

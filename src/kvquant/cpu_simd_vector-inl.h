@@ -10,10 +10,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "hwy/highway.h"
 #include "kvquant/codec.h"
 #include "kvquant/kv_block.h"
+
+// Lambdas that are called for every vector of a row: more often than GCC would inline by itself.
+#undef KVQUANT_INLINE
+#define KVQUANT_INLINE HWY_ATTR __attribute__((always_inline))
 
 HWY_BEFORE_NAMESPACE();
 namespace kvquant {
@@ -27,11 +32,7 @@ constexpr size_t kMaxWidth = 512;  // of a head
 constexpr size_t kMaxRow = 8192;   // elements of a position
 
 // Head widths are multiples of 16, so that 16 lanes at most divide every row.
-#if HWY_HAVE_SCALABLE
-using Floats = hn::FixedTag<float, 4>;
-#else
 using Floats = hn::CappedTag<float, 16>;
-#endif
 using Ints = hn::Rebind<std::int32_t, Floats>;
 using Words = hn::Rebind<std::uint32_t, Floats>;
 using Halves = hn::Rebind<std::uint16_t, Floats>;
@@ -112,6 +113,13 @@ HWY_INLINE FloatVec load_bf16(const std::uint8_t* row, size_t channel) {
   return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(Words(), halves)));
 }
 
+// Bytes shifted up by less than what they leave free at the top.
+template <int kBy, class D>
+HWY_INLINE hn::Vec<D> up(D d, hn::Vec<D> bytes) {
+  return hn::BitCast(d,
+                     hn::ShiftLeft<kBy>(hn::BitCast(hn::Repartition<std::uint16_t, D>(), bytes)));
+}
+
 // --- rotation
 
 // Stages within a vector: every lane becomes its partner's value plus or minus its own. The product
@@ -139,95 +147,67 @@ HWY_INLINE void turn2(FloatVec& a, FloatVec& b) {
   a = sum;
 }
 
-HWY_INLINE void turn4(FloatVec& a, FloatVec& b, FloatVec& c, FloatVec& d) {
-  turn2(a, b);
-  turn2(c, d);
-  turn2(a, c);
-  turn2(b, d);
+template <size_t kHalf, size_t... kPair>
+HWY_INLINE void turn_stage(FloatVec* v, std::index_sequence<kPair...>) {
+  (turn2(v[kPair / kHalf * 2 * kHalf + kPair % kHalf],
+         v[kPair / kHalf * 2 * kHalf + kPair % kHalf + kHalf]),
+   ...);
 }
 
-// The stages of `kRadix` vectors that lie `half` channels apart from `channel` on; then each is
-// stored.
+template <size_t kRadix, size_t kHalf = 1>
+HWY_INLINE void turn_stages(FloatVec* v) {
+  if constexpr (kHalf < kRadix) {
+    turn_stage<kHalf>(v, std::make_index_sequence<kRadix / 2>());
+    turn_stages<kRadix, 2 * kHalf>(v);
+  }
+}
+
+template <size_t... kIndex, class Visit>
+HWY_INLINE void unrolled(std::index_sequence<kIndex...>, const Visit& visit) {
+  (visit(kIndex), ...);
+}
+
+// The stages of `kRadix` vectors that lie `half` channels apart from `channel` on.
 template <size_t kRadix, class Load, class Store>
 HWY_INLINE void turn_vectors(size_t channel, size_t half, const Load& load, const Store& store) {
-  FloatVec v0 = load(channel);
-  if constexpr (kRadix == 1) {
-    store(channel, v0);
-    return;
-  } else {
-    FloatVec v1 = load(channel + half);
-    if constexpr (kRadix == 2) {
-      turn2(v0, v1);
-    } else {
-      FloatVec v2 = load(channel + 2 * half);
-      FloatVec v3 = load(channel + 3 * half);
-      turn4(v0, v1, v2, v3);
-      if constexpr (kRadix == 8) {
-        FloatVec v4 = load(channel + 4 * half);
-        FloatVec v5 = load(channel + 5 * half);
-        FloatVec v6 = load(channel + 6 * half);
-        FloatVec v7 = load(channel + 7 * half);
-        turn4(v4, v5, v6, v7);
-        turn2(v0, v4);
-        turn2(v1, v5);
-        turn2(v2, v6);
-        turn2(v3, v7);
-        store(channel + 4 * half, v4);
-        store(channel + 5 * half, v5);
-        store(channel + 6 * half, v6);
-        store(channel + 7 * half, v7);
-      }
-      store(channel + 2 * half, v2);
-      store(channel + 3 * half, v3);
-    }
-    store(channel + half, v1);
-  }
-  store(channel, v0);
+  constexpr auto kEach = std::make_index_sequence<kRadix>();
+  FloatVec v[kRadix];
+  unrolled(kEach, [&](size_t i) KVQUANT_INLINE { v[i] = load(channel + i * half); });
+  turn_stages<kRadix>(v);
+  unrolled(kEach, [&](size_t i) KVQUANT_INLINE { store(channel + i * half, v[i]); });
 }
 
-template <size_t kRadix, class Load, class Store>
-HWY_INLINE void turn_row(size_t width, size_t half, const Load& load, const Store& store) {
+template <size_t kRadix, class Load>
+HWY_INLINE void turn_row(float* row, size_t width, size_t half, const Load& load) {
+  const auto keep = [&](size_t c, FloatVec v) KVQUANT_INLINE { hn::Store(v, Floats(), row + c); };
   for (size_t start = 0; start < width; start += kRadix * half) {
-    for (size_t i = 0; i < half; i += kLanes) {
-      turn_vectors<kRadix>(start + i, half, load, store);
-    }
+    for (size_t i = 0; i < half; i += kLanes) turn_vectors<kRadix>(start + i, half, load, keep);
   }
 }
 
-// hadamard() of codec.h over a head's row. `load(channel)` gives a vector of it, `store(channel,
-// vector)` takes one of the result, and both are called once for each channel that begins a vector.
-// `row` is room for the width; `store` may write there.
-template <class Load, class Store>
-HWY_INLINE void hadamard_row(size_t width, float* row, const Load& load, const Store& store) {
-  const Floats d;
-  const FloatVec scale = hn::Set(d, hadamard_scale(static_cast<int>(width)));
-  const auto first = [&](size_t c) HWY_ATTR { return turn_lanes(load(c)); };
-  const auto again = [&](size_t c) HWY_ATTR { return hn::Load(d, row + c); };
-  const auto keep = [&](size_t c, FloatVec v) HWY_ATTR { hn::Store(v, d, row + c); };
-  const auto last = [&](size_t c, FloatVec v) HWY_ATTR { store(c, hn::Mul(v, scale)); };
-  switch (width / kLanes) {
+// hadamard() of codec.h over a head's row in place, but for the factor at its end, which the caller
+// multiplies with as it takes the row. The row is aligned.
+HWY_NOINLINE void turn_in_place(float* row, size_t width) {
+  const auto again = [&](size_t c) KVQUANT_INLINE { return hn::Load(Floats(), row + c); };
+  const auto first = [&](size_t c) KVQUANT_INLINE { return turn_lanes(again(c)); };
+  size_t left = width / kLanes;  // vectors whose stages are to come
+  switch (left) {
     case 1:
-      return turn_row<1>(width, kLanes, first, last);
+      return turn_row<1>(row, width, kLanes, first);
     case 2:
-      return turn_row<2>(width, kLanes, first, last);
+      return turn_row<2>(row, width, kLanes, first);
     case 4:
-      return turn_row<4>(width, kLanes, first, last);
-    case 8:
-      return turn_row<8>(width, kLanes, first, last);
+      return turn_row<4>(row, width, kLanes, first);
     default:
-      break;
+      turn_row<8>(row, width, kLanes, first);
   }
-  turn_row<8>(width, kLanes, first, keep);
-  size_t half = 8 * kLanes;
-  for (; width / half > 8; half *= 8) turn_row<8>(width, half, again, keep);
-  switch (width / half) {
-    case 2:
-      return turn_row<2>(width, half, again, last);
-    case 4:
-      return turn_row<4>(width, half, again, last);
-    default:
-      return turn_row<8>(width, half, again, last);
-  }
+  for (left /= 8; left >= 8; left /= 8) turn_row<8>(row, width, width / left, again);
+  if (left == 4) turn_row<4>(row, width, width / 4, again);
+  if (left == 2) turn_row<2>(row, width, width / 2, again);
+}
+
+HWY_INLINE FloatVec hadamard_factor(size_t width) {
+  return hn::Set(Floats(), hadamard_scale(static_cast<int>(width)));
 }
 
 }  // namespace

@@ -1,22 +1,39 @@
 // The SIMD backend's way in: rows to BF16, and a complete block's rows to codes. A row of codes
 // passes through a buffer of one byte a channel, in channel order, so that grouping and packing do
 // not depend on each other.
-#if defined(KVQUANT_CPU_SIMD_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef KVQUANT_CPU_SIMD_ENCODE_INL_H_
-#undef KVQUANT_CPU_SIMD_ENCODE_INL_H_
-#else
-#define KVQUANT_CPU_SIMD_ENCODE_INL_H_
-#endif
+#include "kvquant/cpu_simd.h"
+#include "kvquant/cpu_simd_targets-inl.h"
 
 #include <cmath>
+#include <cstring>
 #include <span>
 
+#include "kvquant/codec.h"
+#include "kvquant/cpu_ref.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kvquant/cpu_simd_encode.cc"
+#include "hwy/foreach_target.h"
+// What follows must come after foreach_target.
+#include "hwy/highway.h"
+#if HWY_TARGET != HWY_SCALAR
 #include "kvquant/cpu_simd_vector-inl.h"
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace kvquant {
 namespace HWY_NAMESPACE {
 namespace {
+
+#if HWY_TARGET == HWY_SCALAR
+
+// One lane at a time is what the oracle does.
+Status append(const BlockLayout& layout, std::span<const float> k, std::span<const float> v,
+              KvBlock& block) {
+  return CpuRefBackend().quantize_append(layout, k, v, block);
+}
+
+#else
 
 // Magnitudes are compared as bit patterns, which order like the numbers, with infinity and NaN
 // above them all.
@@ -67,14 +84,18 @@ HWY_INLINE void load_row(const SideRows& side, size_t position, size_t head, flo
   const Floats d;
   const FloatVec smallest = hn::Set(d, kSmallest);
   const std::uint8_t* from = side.at(Plane::bf16, position, head);
-  const auto load = [&](size_t c) HWY_ATTR { return load_bf16(from, c); };
-  const auto store = [&](size_t c, FloatVec v) HWY_ATTR {
+  const auto finish = [&](size_t c, FloatVec v) HWY_ATTR {
     hn::Store(hn::IfThenZeroElse(hn::Lt(hn::Abs(v), smallest), v), d, row + c);
   };
-  if (side.scheme().hadamard) {
-    hadamard_row(side.width(), row, load, store);
-  } else {
-    for (size_t c = 0; c < side.width(); c += kLanes) store(c, load(c));
+  if (!side.scheme().hadamard) {
+    for (size_t c = 0; c < side.width(); c += kLanes) finish(c, load_bf16(from, c));
+    return;
+  }
+  for (size_t c = 0; c < side.width(); c += kLanes) hn::Store(load_bf16(from, c), d, row + c);
+  turn_in_place(row, side.width());
+  const FloatVec factor = hadamard_factor(side.width());
+  for (size_t c = 0; c < side.width(); c += kLanes) {
+    finish(c, hn::Mul(hn::Load(d, row + c), factor));
   }
 }
 
@@ -222,20 +243,14 @@ HWY_INLINE hn::Vec<D> two_bits(D d, hn::Vec<D> codes, int shift) {
   return hn::And(hn::BitCast(d, hn::ShiftRightSame(hn::BitCast(d16, codes), shift)), hn::Set(d, 3));
 }
 
-template <int kBy, class D>
-HWY_INLINE hn::Vec<D> up(D d, hn::Vec<D> bytes) {
-  return hn::BitCast(d,
-                     hn::ShiftLeft<kBy>(hn::BitCast(hn::Repartition<std::uint16_t, D>(), bytes)));
-}
-
 // A head's row of codes into its planes; null for a plane that is not there.
-struct PackedRow {
+struct PlaneRow {
   std::uint8_t *hi2, *mid2, *low4;
 };
 
 template <class D>
 HWY_INLINE void pack_runs(D d, const std::uint8_t* codes, size_t width, int bits,
-                          const PackedRow& to) {
+                          const PlaneRow& to) {
   const size_t quarter = width / 4;
   const auto pack2 = [&](hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c, hn::Vec<D> e, int shift,
                          std::uint8_t* out) HWY_ATTR {
@@ -264,9 +279,9 @@ HWY_INLINE void pack_runs(D d, const std::uint8_t* codes, size_t width, int bits
 HWY_INLINE void pack_row(const SideRows& side, size_t position, size_t head,
                          const std::uint8_t* codes) {
   const int bits = static_cast<int>(side.scheme().bits);
-  const PackedRow to = {side.at(Plane::hi2, position, head),
-                        bits >= 4 ? side.at(Plane::mid2, position, head) : nullptr,
-                        bits == 8 ? side.at(Plane::low4, position, head) : nullptr};
+  const PlaneRow to = {side.at(Plane::hi2, position, head),
+                       bits >= 4 ? side.at(Plane::mid2, position, head) : nullptr,
+                       bits == 8 ? side.at(Plane::low4, position, head) : nullptr};
   const size_t quarter = side.width() / 4;
   if (quarter % 32 == 0) return pack_runs(ByteRun<32>(), codes, side.width(), bits, to);
   if (quarter % 16 == 0) return pack_runs(ByteRun<16>(), codes, side.width(), bits, to);
@@ -439,9 +454,50 @@ void encode_block(const SideRows& side) {
   out.clear_padding();
 }
 
+Status check_side(const BlockLayout& layout, Side side, std::span<const float> rows,
+                  int first_position) {
+  const float largest = largest_value(layout.scheme().side(side), layout.shape().head_width);
+  if (all_within(rows, largest)) return {};
+  return check_values(layout, side, rows, first_position);
+}
+
+Status append(const BlockLayout& layout, std::span<const float> k, std::span<const float> v,
+              KvBlock& block) {
+  int rows = 0;
+  if (Status status = check_append(layout, k, v, block, &rows); !status.ok()) return status;
+  if (Status status = check_side(layout, Side::key, k, block.positions); !status.ok())
+    return status;
+  if (Status status = check_side(layout, Side::value, v, block.positions); !status.ok())
+    return status;
+  const SideRows keys(layout, Side::key, block);
+  const SideRows values(layout, Side::value, block);
+  const auto first = static_cast<size_t>(block.positions);
+  store_rows(keys, k, first);
+  store_rows(values, v, first);
+  block.positions += rows;
+  if (rows > 0 && block.complete()) {
+    encode_block(keys);
+    encode_block(values);
+  }
+  return {};
+}
+
+#endif
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace kvquant
 HWY_AFTER_NAMESPACE();
 
-#endif  // per-target include guard
+#if HWY_ONCE
+namespace kvquant {
+
+HWY_EXPORT(append);
+
+Status CpuSimdBackend::quantize_append(const BlockLayout& layout, std::span<const float> k,
+                                       std::span<const float> v, KvBlock& block) {
+  return HWY_DYNAMIC_DISPATCH(append)(layout, k, v, block);
+}
+
+}  // namespace kvquant
+#endif  // HWY_ONCE
