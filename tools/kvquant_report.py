@@ -375,13 +375,22 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=64, help="pairs of blocks of each input, 65,536 elements each")
     parser.add_argument("--readme", type=pathlib.Path, default=LIBRARY / "README.md")
     parser.add_argument("--no-speed", action="store_true", help="leave the speed region as it is")
+    parser.add_argument(
+        "--speed", action="append", default=[], metavar="PROCESSOR=FILE",
+        help="what the benchmark wrote elsewhere as JSON, in place of a run here; a table for each",
+    )  # fmt: skip
     args = parser.parse_args()
     verdicts = Verdicts()
     results = measure(args.blocks)
     regions = {"quality": quality_region(results, args.blocks * 65536, verdicts)}
     bench = build_folder() / "kvquant_kvquant_bench"
-    if bench.exists() and not args.no_speed:
-        regions["speed"] = kvquant_speed.speed_region(kvquant_speed.measure(bench), verdicts.wrong)
+    if args.speed:
+        given = [other.partition("=") for other in args.speed]
+        measured = [(name, kvquant_speed.read(pathlib.Path(file))) for name, _, file in given]
+        regions["speed"] = kvquant_speed.speed_region(measured, verdicts.wrong)
+    elif bench.exists() and not args.no_speed:
+        here = (kvquant_speed.processor(), kvquant_speed.measure(bench))
+        regions["speed"] = kvquant_speed.speed_region([here], verdicts.wrong)
     if args.readme.exists():
         text = args.readme.read_bytes().decode()
         for name, body in regions.items():

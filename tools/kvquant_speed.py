@@ -52,6 +52,11 @@ def measure(bench: pathlib.Path, repetitions: int = 5) -> Speeds:
     return Speeds(json.loads(done.stdout))
 
 
+def read(report: pathlib.Path) -> Speeds:
+    """What the benchmark wrote with --benchmark_format=json, as measure() runs it."""
+    return Speeds(json.loads(report.read_text(encoding="utf-8")))
+
+
 def processor() -> str:
     try:
         names = re.findall(r"^model name\s*:\s*(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
@@ -64,7 +69,7 @@ def gigabytes(speed: float) -> str:
     return f"{speed / 1e9:.1f}"
 
 
-def speed_region(speeds: Speeds, wrong: list[str]) -> str:
+def speed_table(speeds: Speeds, wrong: list[str]) -> str:
     """Targets that are missed are added to `wrong`."""
     figures = speeds.figures
     rows = []
@@ -83,7 +88,7 @@ def speed_region(speeds: Speeds, wrong: list[str]) -> str:
             if f"{name}/cache/simd" not in figures:
                 continue
             places = (f"{name}/cache/simd", f"{name}/memory/simd", f"{name}/memory/simd_streaming")
-            share = speeds.share(places[2], "memory")
+            share = max(speeds.share(place, "memory") for place in places[1:])
             met = share >= DEQUANTIZE_TARGET
             if variant in HELD_TO_TARGETS and not met:
                 wrong.append(f"{name}: {share:.0%} of the speed of writing is less than {DEQUANTIZE_TARGET:.0%}")
@@ -96,13 +101,22 @@ def speed_region(speeds: Speeds, wrong: list[str]) -> str:
     rows.append(["memcpy, read and written bytes both counted", cells[1], beyond[1], "", "", ""])
     columns = ["GB of FP32 a second", "cache", "memory", "memory, streaming", "of writing", "target"]
     rule = ["---"] + ["---:"] * (len(columns) - 1)
-    table = "\n".join("| " + " | ".join(line) + " |" for line in [columns, rule, *rows])
-    return f"""\
-Measured by `./dev kvquant` in kipp's repository: one core of an {processor()}, instruction set {speeds.target} in
-Highway's words, medians of five runs. Counted are bytes of FP32: the input of `quantize_append`, the output of
-`dequantize`. "Cache" is one block over and over, "memory" far more of them than any cache holds, "streaming" the same
-with `CpuSimdBackend::Stores::streaming`. The share is of writing as many bytes of FP32 to memory and nothing else, for
-`dequantize` with streaming stores. Targets: quantize int8 and int4 at {QUANTIZE_TARGET / 1e9:g} GB a second or more,
-dequantize them at {DEQUANTIZE_TARGET:.0%} of writing or more.
+    return "\n".join("| " + " | ".join(line) + " |" for line in [columns, rule, *rows])
 
-{table}"""
+
+def speed_region(measured: list[tuple[str, Speeds]], wrong: list[str]) -> str:
+    """One table for each processor. Targets that are missed are added to `wrong`."""
+    tables = []
+    for name, speeds in measured:
+        missed: list[str] = []
+        tables.append(f"{name}, instruction set {speeds.target} in Highway's words:\n\n{speed_table(speeds, missed)}")
+        wrong += [f"{name}: {what}" for what in missed]
+    both = "\n\n".join(tables)
+    return f"""\
+Measured by `./dev kvquant` in kipp's repository, one core, medians of five runs. Counted are bytes of FP32: the input of
+`quantize_append`, the output of `dequantize`. "Cache" is one block over and over, "memory" far more of them than any
+cache holds, "streaming" the same with `CpuSimdBackend::Stores::streaming`. The share is of writing as many bytes of FP32
+to memory and nothing else, by the faster of memset and streaming stores; for `dequantize`, of its own faster way. Targets:
+quantize int8 and int4 at {QUANTIZE_TARGET / 1e9:g} GB a second or more, dequantize them at {DEQUANTIZE_TARGET:.0%} of writing or more.
+
+{both}"""

@@ -137,12 +137,12 @@ def speed_report(**slower):
 
 def test_speed_is_held_to_its_targets():
     wrong = []
-    page = kvquant_speed.speed_region(kvquant_speed.Speeds(speed_report()), wrong)
+    page = kvquant_speed.speed_region([("one", kvquant_speed.Speeds(speed_report()))], wrong)
     assert wrong == []
     assert "| dequantize, int4, at int2 | 15.0 | 15.0 | 15.0 | 75% | met |" in page
     slow = kvquant_speed.Speeds(speed_report(int8_at_int4=1.5, **{"quantize_append/int4/memory": 16}))
-    page = kvquant_speed.speed_region(slow, wrong)
-    assert [sentence.split(":")[0] for sentence in wrong] == ["quantize_append/int4", "dequantize/int8_at_int4"]
+    page = kvquant_speed.speed_region([("another", slow)], wrong)
+    assert [sentence.split(": ")[1] for sentence in wrong] == ["quantize_append/int4", "dequantize/int8_at_int4"]
     assert page.count("**missed**") == 2
 
 
