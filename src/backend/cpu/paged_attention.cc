@@ -13,8 +13,8 @@ namespace {
 constexpr int kSplitRows = 8;
 // A part should be no more than this share of a thread's work, or the others wait for it.
 constexpr int kPartsPerThread = 4;
-// Reading and turning a key and its value costs about what three queries cost to use it (AVX2,
-// 2026-12-01).
+// Reading a key and its value and turning the key costs about what three queries cost to use them
+// (Zen 4, 2026-11-30: 2.7 us a run of 256 positions, and 0.9 to 1.3 us for each query).
 constexpr std::int64_t kReadCost = 3;
 
 constexpr std::size_t kLineFloats = 16;
