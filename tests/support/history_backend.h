@@ -22,7 +22,7 @@ namespace kipp::test {
 struct HistoryLimits {
   int blocks = 64;
   int max_step_tokens = 64;
-  int max_logit_rows = 64;
+  int max_logit_rows = 32;
   int context_length = 4096;
 };
 

@@ -37,7 +37,7 @@ Request greedy(std::vector<Token> prompt, int max_tokens) {
 Request any_request(int longest_prompt) {
   const auto base = static_cast<unsigned>(*test::among(0, 3));
   Request request = greedy(test::random_tokens(static_cast<std::size_t>(longest_prompt), base),
-                           *rc::gen::element(0, 1, 2, 7, 30));
+                           *rc::gen::element(0, 1, 2, 5, 14));
   request.prompt.resize(static_cast<std::size_t>(*test::among(1, longest_prompt + 1)));
   const auto own = static_cast<std::size_t>(*test::among(0, 20));
   for (std::size_t i = 0; i < std::min(own, request.prompt.size()); ++i) {
@@ -53,7 +53,7 @@ Request any_request(int longest_prompt) {
 }
 
 TEST(EngineCore, AnswersAreThoseOfEachRequestAlone) {
-  test::property(150, [] {
+  test::property(100, [] {
     const int n_sequences = *test::among(1, 8);
     CoreHarness harness(HistoryLimits{.blocks = *test::among(5, 40),
                                       .max_step_tokens = *test::among(n_sequences, 80),
@@ -68,7 +68,7 @@ TEST(EngineCore, AnswersAreThoseOfEachRequestAlone) {
       switch (*test::among(0, 6)) {
         case 0:
         case 1: {
-          if (requests.size() == 10) break;
+          if (requests.size() == 8) break;
           Request request = any_request(130);
           const RequestId id = harness.submit(request);
           requests.emplace(id, std::move(request));
@@ -91,10 +91,9 @@ TEST(EngineCore, AnswersAreThoseOfEachRequestAlone) {
     harness.expect_at_rest();
     const int capacity = std::min(kContext, harness.pool.total() * kBlockPositions);
     for (const auto& [id, request] : requests) {
-      const auto expected = expected_answer(request, harness.stop_tokens, capacity);
       const Received& received = harness.received[id];
       if (std::ranges::find(cancelled, id) == cancelled.end()) {
-        expect_answer(received, expected);
+        expect_answer(received, expected_answer(request, harness.stop_tokens, capacity));
         continue;
       }
       RC_ASSERT(received.ended_once());
@@ -186,6 +185,27 @@ TEST(EngineCore, TellsHowThePromptIsRead) {
   EXPECT_EQ(harness.received[other].finished->usage.cached_tokens, 0);
 }
 
+TEST(EngineCore, PenaltiesCountThePromptToo) {
+  CoreHarness harness({.blocks = 128}, {.max_sequences = 8, .max_queue = 100});
+  int changed = 0;
+  for (unsigned i = 0; i < 60; ++i) {
+    Request request = greedy(test::random_tokens(300, i), 2);
+    // Of the ids that the model draws, so that some of its choices are in the prompt.
+    for (Token& token : request.prompt) {
+      token = test::HistoryBackend::kFirstDrawn +
+              token % static_cast<Token>(test::HistoryBackend::kDrawn);
+    }
+    const auto plain = expected_answer(request, harness.stop_tokens, kContext);
+    request.sampling.repetition_penalty = 1.2f;
+    const auto expected = expected_answer(request, harness.stop_tokens, kContext);
+    changed += int{expected.text != plain.text};
+    const RequestId id = harness.submit(request);
+    harness.run();
+    expect_answer(harness.received[id], expected);
+  }
+  EXPECT_GT(changed, 0);
+}
+
 TEST(EngineCore, GivesLogprobsOfTheRowATokenWasDrawnFrom) {
   CoreHarness harness;
   Request request = greedy(test::random_tokens(5, 1), 3);
@@ -257,6 +277,27 @@ TEST(EngineCore, RefusesWhatItCannotServe) {
   EXPECT_EQ(refusal([](Request& r) { r.max_tokens = 2'000'000'000; }), "accepted");
   harness.run();
   for (const auto& [id, received] : harness.received) EXPECT_TRUE(received.ended_once());
+}
+
+TEST(EngineCore, WhoeverHearsOfTheEndFindsPlaceAndBlocksFree) {
+  for (const bool fails : {false, true}) {
+    CoreHarness harness({.blocks = 8}, {.max_sequences = 1, .max_queue = 0});
+    if (fails)
+      harness.backend.on_eval = [](auto) -> Result<void> { return fail(ErrorCode::io, "lost"); };
+    int ends = 0;
+    auto sequence = harness.core->prepare(
+        greedy(test::random_tokens(40, 1), 1), [&](RequestId, const Event& event) {
+          const bool ended =
+              std::holds_alternative<Finished>(event) || std::holds_alternative<Failed>(event);
+          ends += int{ended};
+          EXPECT_EQ(harness.pool.available() == 8, ended);
+          EXPECT_EQ(harness.core->prepare(greedy({1}, 1), {}).has_value(), ended);
+        });
+    ASSERT_TRUE(sequence);
+    harness.core->submit(*std::move(sequence));
+    harness.run();
+    EXPECT_EQ(ends, 1);
+  }
 }
 
 TEST(EngineCore, RefusesOptionsOutOfRange) {
