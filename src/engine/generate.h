@@ -45,7 +45,7 @@ struct Generation {
   FinishReason finish = FinishReason::length;
   std::string matched_stop;  // the stop string that ended it, if one did
   int prompt_tokens = 0;
-  int reused_tokens = 0;     // of the prompt: they were in the session already
+  int reused_tokens = 0;     // of the prompt: they were in the session or found in the cache
   int evaluated_tokens = 0;  // of the prompt: fewer than the rest when interrupted
   int decode_steps = 0;      // drawn tokens that were evaluated in their turn
   double prompt_seconds = 0;

@@ -31,6 +31,12 @@ Result<InModel> enter_model(std::atomic<int>& n_sessions) {
   return InModel(&n_sessions);
 }
 
+tl::unexpected<Error> no_room_for(int capacity, const BlockPool& pool) {
+  return fail(ErrorCode::exhausted,
+              "KV cache: {} positions need {} blocks, {} of {} blocks are free", capacity,
+              blocks_for(capacity), pool.available(), pool.total());
+}
+
 }  // namespace
 
 // Declared in the order of dependence: the backend refers to the artifact.
@@ -100,6 +106,10 @@ struct Session::Impl {
 
   ~Impl() { table.publish(tokens); }
   int length() const { return static_cast<int>(tokens.size()); }
+  void cut(int to) {
+    tokens.resize(static_cast<std::size_t>(to));
+    have_logits = false;
+  }
   void copy(const std::optional<BlockCopy>& block) const {
     if (block) model->backend().copy_blocks(std::span(&*block, 1));
   }
@@ -133,16 +143,6 @@ Result<LogitsView> Session::Impl::eval(std::span<const Token> chunk, LogitRows w
   }
   return view;
 }
-
-namespace {
-
-tl::unexpected<Error> no_room_for(int capacity, const BlockPool& pool) {
-  return fail(ErrorCode::exhausted,
-              "KV cache: {} positions need {} blocks, {} of {} blocks are free", capacity,
-              blocks_for(capacity), pool.available(), pool.total());
-}
-
-}  // namespace
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::Session(Session&&) noexcept = default;
@@ -199,14 +199,19 @@ Result<int> Session::sync(std::span<const Token> prompt, const Progress& progres
   KIPP_TRY(s.room_for(prompt.size()));
   KIPP_TRY(validate_tokens(prompt, "prompt"));
 
+  // A copy, because callers may hand in what tokens() gave them, to have its logits again.
+  const std::vector<Token> copy(prompt.begin(), prompt.end());
+  prompt = copy;
   const int total = static_cast<int>(prompt.size());
   const auto resumed = s.table.resume(s.tokens, prompt);
   s.copy(resumed.copy);
   const int reused = resumed.positions;
-  const auto kept = prompt.first(static_cast<std::size_t>(reused));
-  s.tokens.assign(kept.begin(), kept.end());
-  s.have_logits = false;
-  s.model->impl_->pool.count_lookup(static_cast<std::size_t>(total - (reused - resumed.found)));
+  const int at_hand = reused - resumed.found;
+  s.cut(at_hand);
+  const auto found =
+      prompt.first(static_cast<std::size_t>(reused)).subspan(static_cast<std::size_t>(at_hand));
+  s.tokens.insert(s.tokens.end(), found.begin(), found.end());
+  s.model->impl_->pool.count_lookup(static_cast<std::size_t>(total - at_hand));
 
   if (progress) progress(reused, total);
   while (s.length() < total) {
@@ -244,8 +249,7 @@ Result<void> Session::truncate(int length) {
   }
   if (length == impl_->length()) return {};
   impl_->copy(impl_->table.truncate(length));
-  impl_->tokens.resize(static_cast<std::size_t>(length));
-  impl_->have_logits = false;
+  impl_->cut(length);
   return {};
 }
 

@@ -65,6 +65,9 @@ TEST_F(SessionTest, ReusesTheCommonPrefix) {
   EXPECT_EQ(logits(session), cold(shorter));
   EXPECT_EQ(session.tokens().size(), 60u);
 
+  EXPECT_EQ(session.sync(session.tokens()).value(), 59);
+  EXPECT_EQ(logits(session), cold(shorter));
+
   const std::vector<Token> unrelated = {other[0] == 5 ? 6 : 5};
   EXPECT_EQ(session.sync(unrelated).value(), 0);
   EXPECT_EQ(logits(session), cold(unrelated));
