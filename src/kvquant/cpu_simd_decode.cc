@@ -43,14 +43,14 @@ struct PackedRow {
 };
 
 template <int kPlanesRead>
-HWY_INLINE void prefetch(const PackedRow& row) {
+KVQUANT_HOT void prefetch(const PackedRow& row) {
   hwy::Prefetch(row.hi2);
   if constexpr (kPlanesRead >= 2) hwy::Prefetch(row.mid2);
   if constexpr (kPlanesRead >= 3) hwy::Prefetch(row.low4);
 }
 
 template <int kBy, class D>
-HWY_INLINE hn::Vec<D> shifted_down(D d, hn::Vec<D> bytes) {
+KVQUANT_HOT hn::Vec<D> shifted_down(D d, hn::Vec<D> bytes) {
   const hn::Repartition<std::uint16_t, D> d16;
   return hn::BitCast(d, hn::ShiftRight<kBy>(hn::BitCast(d16, bytes)));
 }
@@ -63,7 +63,7 @@ struct Nibbles {
 };
 
 template <int kPlanesRead, class D>
-HWY_INLINE Nibbles<D> nibbles(D d, const PackedRow& from, size_t i) {
+KVQUANT_HOT Nibbles<D> nibbles(D d, const PackedRow& from, size_t i) {
   const auto pairs = hn::Set(d, 0x33);
   const auto hi = hn::LoadU(d, from.hi2 + i);
   const auto even = hn::And(hi, pairs);
@@ -84,7 +84,7 @@ struct Quarters {
 };
 
 template <int kPlanesRead, class D>
-HWY_INLINE Quarters<D> unpack(D d, const PackedRow& from, size_t quarter, size_t i) {
+KVQUANT_HOT Quarters<D> unpack(D d, const PackedRow& from, size_t quarter, size_t i) {
   const auto [even, odd] = nibbles<kPlanesRead>(d, from, i);
   const auto low = hn::Set(d, 0x0f);
   if constexpr (kPlanesRead < 3) {
@@ -102,7 +102,7 @@ HWY_INLINE Quarters<D> unpack(D d, const PackedRow& from, size_t quarter, size_t
 
 // Lanes [at, at + kLanes) of a vector of bytes; `at` is known where this is inlined.
 template <class D>
-HWY_INLINE hn::Vec<Bytes> part_of(D d, hn::Vec<D> v, size_t at) {
+KVQUANT_HOT hn::Vec<Bytes> part_of(D d, hn::Vec<D> v, size_t at) {
   constexpr size_t kSize = hn::MaxLanes(d);
   if constexpr (kSize == kLanes) {
     return v;
@@ -122,7 +122,7 @@ class FixedCodes {
   static constexpr int planes() { return kPlanesRead; }
   static constexpr size_t width() { return 4 * kQuarter; }
 
-  HWY_INLINE void load(const PackedRow& from, size_t) {
+  KVQUANT_HOT void load(const PackedRow& from, size_t) {
     const D d;
     if constexpr (kPlanesRead == 3) {
       bytes_ = unpack<3>(d, from, kQuarter, 0);
@@ -136,7 +136,7 @@ class FixedCodes {
     }
   }
 
-  HWY_INLINE hn::Vec<Ints> operator()(size_t c) const {
+  KVQUANT_HOT hn::Vec<Ints> operator()(size_t c) const {
     const size_t at = c % kQuarter;
     const bool odd = c / kQuarter % 2 != 0;
     const bool high = c / kQuarter >= 2;
@@ -165,18 +165,18 @@ class BufferedCodes {
   static constexpr int planes() { return kPlanesRead; }
   static constexpr size_t width() { return 0; }  // any
 
-  HWY_INLINE void load(const PackedRow& from, size_t width) {
+  KVQUANT_HOT void load(const PackedRow& from, size_t width) {
     const size_t quarter = width / 4;
     if (quarter % 16 == 0) return fill(ByteRun<16>(), from, quarter);
     fill(ByteRun<4>(), from, quarter);
   }
-  HWY_INLINE hn::Vec<Ints> operator()(size_t c) const {
+  KVQUANT_HOT hn::Vec<Ints> operator()(size_t c) const {
     return hn::PromoteTo(Ints(), hn::LoadU(Bytes(), codes_ + c));
   }
 
  private:
   template <class D>
-  HWY_INLINE void fill(D d, const PackedRow& from, size_t quarter) {
+  KVQUANT_HOT void fill(D d, const PackedRow& from, size_t quarter) {
     for (size_t i = 0; i < quarter; i += hn::MaxLanes(d)) {
       const Quarters<D> all = unpack<kPlanesRead>(d, from, quarter, i);
       hn::StoreU(all.q0, d, codes_ + i);
@@ -199,7 +199,7 @@ struct Levels {
     first = fitted ? fitted_level(scheme, 0) : level_of(scheme, width, 0);
     slope = (fitted ? fitted_level(scheme, 1) : level_of(scheme, width, 1)) - first;
   }
-  HWY_INLINE FloatVec at(FloatVec top) const {
+  KVQUANT_HOT FloatVec at(FloatVec top) const {
     return hn::MulAdd(top, hn::Set(Floats(), slope), hn::Set(Floats(), first));
   }
   bool plain() const { return first == 0 && slope == 1; }
@@ -213,9 +213,9 @@ struct Levels {
 // by arithmetic, where the level is the code itself,
 class PlainValues {
  public:
-  HWY_INLINE PlainValues(const Levels&, float scale, float offset)
+  KVQUANT_HOT PlainValues(const Levels&, float scale, float offset)
       : scale_(hn::Set(Floats(), scale)), offset_(hn::Set(Floats(), offset)) {}
-  HWY_INLINE FloatVec operator()(size_t, hn::Vec<Ints> top) const {
+  KVQUANT_HOT FloatVec operator()(size_t, hn::Vec<Ints> top) const {
     return hn::MulAdd(scale_, hn::ConvertTo(Floats(), top), offset_);
   }
 
@@ -226,9 +226,9 @@ class PlainValues {
 // where it is not,
 class LevelValues {
  public:
-  HWY_INLINE LevelValues(const Levels& levels, float scale, float offset)
+  KVQUANT_HOT LevelValues(const Levels& levels, float scale, float offset)
       : levels_(levels), scale_(hn::Set(Floats(), scale)), offset_(hn::Set(Floats(), offset)) {}
-  HWY_INLINE FloatVec operator()(size_t, hn::Vec<Ints> top) const {
+  KVQUANT_HOT FloatVec operator()(size_t, hn::Vec<Ints> top) const {
     return hn::MulAdd(scale_, levels_.at(hn::ConvertTo(Floats(), top)), offset_);
   }
 
@@ -242,10 +242,10 @@ class TableValues {
  public:
   static constexpr size_t codes() { return kLanes >= 16 ? 16 : kLanes == 8 ? 4 : 0; }
 
-  HWY_INLINE TableValues(const Levels& levels, float scale, float offset)
+  KVQUANT_HOT TableValues(const Levels& levels, float scale, float offset)
       : table_(hn::MulAdd(hn::Set(Floats(), scale), levels.at(hn::Iota(Floats(), 0.0f)),
                           hn::Set(Floats(), offset))) {}
-  HWY_INLINE FloatVec operator()(size_t, hn::Vec<Ints> top) const {
+  KVQUANT_HOT FloatVec operator()(size_t, hn::Vec<Ints> top) const {
     return hn::TableLookupLanes(table_, hn::IndicesFromVec(Floats(), top));
   }
 
@@ -256,9 +256,9 @@ class TableValues {
 // For a row of many groups: a scale and an offset for each channel.
 class ChannelValues {
  public:
-  HWY_INLINE ChannelValues(const Levels& levels, const float* scales, const float* offsets)
+  KVQUANT_HOT ChannelValues(const Levels& levels, const float* scales, const float* offsets)
       : levels_(levels), scales_(scales), offsets_(offsets) {}
-  HWY_INLINE FloatVec operator()(size_t c, hn::Vec<Ints> top) const {
+  KVQUANT_HOT FloatVec operator()(size_t c, hn::Vec<Ints> top) const {
     const Floats d;
     return hn::MulAdd(hn::Load(d, scales_ + c), levels_.at(hn::ConvertTo(d, top)),
                       hn::Load(d, offsets_ + c));
@@ -273,7 +273,7 @@ class ChannelValues {
 
 // FP16 to FP32, finite values: 13 bits further left the exponent is 112 short, and multiplying sets
 // that right for normal and subnormal numbers alike.
-HWY_INLINE void widen_fp16(const std::uint8_t* from, size_t count, float* to) {
+KVQUANT_HOT void widen_fp16(const std::uint8_t* from, size_t count, float* to) {
   const Floats d;
   const Words dw;
   for (size_t i = 0; i < count; i += kLanes) {
@@ -330,7 +330,7 @@ class RowParams {
       widen_fp16(side.offsets(plane, group), kBlockPositions, offsets_);
     }
   }
-  HWY_INLINE Values at(size_t position, const Levels& levels) const {
+  KVQUANT_HOT Values at(size_t position, const Levels& levels) const {
     return {levels, scales_[position], offsets_[position]};
   }
 
@@ -372,7 +372,7 @@ class ChannelParams {
       }
     }
   }
-  HWY_INLINE ChannelValues at(size_t, const Levels& levels) const {
+  KVQUANT_HOT ChannelValues at(size_t, const Levels& levels) const {
     return {levels, scales_, offsets_};
   }
 
@@ -383,13 +383,13 @@ class ChannelParams {
 
 // --- rows
 
-// How many vectors a rotation keeps in registers, or near enough.
+// Whether a rotation of so many vectors is faster in registers than in a buffer.
 constexpr bool fits_registers(size_t vectors) {
-  return vectors == 4 || vectors == 8 || vectors == 16;
+  return vectors == 4 || vectors == 8 || (vectors == 16 && kLanes == 8);
 }
 
 // From a buffer in the first cache level to where a row is wanted.
-HWY_INLINE void send_row(const float* buffer, size_t width, bool scale, bool stream, float* out) {
+KVQUANT_HOT void send_row(const float* buffer, size_t width, bool scale, bool stream, float* out) {
   const Floats d;
   const FloatVec factor = scale ? hadamard_factor(width) : hn::Set(d, 1.0f);
   for (size_t c = 0; c < width; c += kLanes) {
@@ -405,22 +405,23 @@ HWY_INLINE void send_row(const float* buffer, size_t width, bool scale, bool str
 // Writes a row: `load(channel)` gives a vector of it, and kWidth is its width where that is known,
 // else 0. What is to be streamed, or is rotated but not in registers, passes through `buffer`.
 template <size_t kWidth, class Load>
-HWY_INLINE void write_row(const Load& load, size_t width, bool rotate, bool stream, float* buffer,
-                          float* out) {
+KVQUANT_HOT void write_row(const Load& load, size_t width, bool rotate, bool stream, float* buffer,
+                           float* out) {
   constexpr size_t kVectors = kWidth / kLanes;
   float* to = stream || (rotate && !fits_registers(kVectors)) ? buffer : out;
-  const auto put = [&](size_t c, FloatVec v) KVQUANT_INLINE { hn::StoreU(v, Floats(), to + c); };
+  const auto put = [&](size_t c, FloatVec v)
+                       KVQUANT_HOT_LAMBDA { hn::StoreU(v, Floats(), to + c); };
   if constexpr (kWidth == 0) {
     for (size_t c = 0; c < width; c += kLanes) put(c, load(c));
   } else if (rotate && fits_registers(kVectors)) {
     const FloatVec factor = hadamard_factor(kWidth);
     turn_vectors<kVectors>(
-        0, kLanes, [&](size_t c) KVQUANT_INLINE { return turn_lanes(load(c)); },
-        [&](size_t c, FloatVec v) KVQUANT_INLINE { put(c, hn::Mul(v, factor)); });
+        0, kLanes, [&](size_t c) KVQUANT_HOT_LAMBDA { return turn_lanes(load(c)); },
+        [&](size_t c, FloatVec v) KVQUANT_HOT_LAMBDA { put(c, hn::Mul(v, factor)); });
     rotate = false;
   } else {
     unrolled(std::make_index_sequence<kVectors>(),
-             [&](size_t i) KVQUANT_INLINE { put(i * kLanes, load(i * kLanes)); });
+             [&](size_t i) KVQUANT_HOT_LAMBDA { put(i * kLanes, load(i * kLanes)); });
   }
   if (rotate) turn_in_place(buffer, width);
   if (rotate || stream) send_row(buffer, width, rotate, stream, out);
@@ -430,10 +431,10 @@ HWY_INLINE void write_row(const Load& load, size_t width, bool rotate, bool stre
 // contiguous; but streaming stores do not care, and planes are read faster head by head.
 constexpr size_t kHeadsTogether = 8;
 
-HWY_INLINE size_t heads_together(const Read& read) { return read.stream ? 1 : kHeadsTogether; }
+KVQUANT_HOT size_t heads_together(const Read& read) { return read.stream ? 1 : kHeadsTogether; }
 
 // How far ahead of the row that is decoded planes are asked for.
-HWY_INLINE size_t position_ahead(size_t position) {
+KVQUANT_HOT size_t position_ahead(size_t position) {
   return HWY_MIN(position + 2, size_t{kBlockPositions - 1});
 }
 
@@ -448,8 +449,8 @@ void read_bf16(const Read& read) {
     for (size_t position = read.first; position < read.end(); ++position) {
       for (size_t head = first; head < end; ++head) {
         const std::uint8_t* from = side.at(Plane::bf16, position, head);
-        write_row<kWidth>([&](size_t c) KVQUANT_INLINE { return load_bf16(from, c); }, side.width(),
-                          false, stream, buffer, read.row(position, head));
+        write_row<kWidth>([&](size_t c) KVQUANT_HOT_LAMBDA { return load_bf16(from, c); },
+                          side.width(), false, stream, buffer, read.row(position, head));
       }
     }
   }
@@ -463,7 +464,7 @@ class PackedRows {
       : first_{side.plane(Plane::hi2), side.plane(Plane::mid2), side.plane(Plane::low4)},
         bytes_(side.parts(Plane::hi2).row_bytes) {}
 
-  HWY_INLINE PackedRow at(size_t position, size_t head) const {
+  KVQUANT_HOT PackedRow at(size_t position, size_t head) const {
     const size_t at = (head * kBlockPositions + position) * bytes_;
     PackedRow row = {first_.hi2 + at, nullptr, nullptr};
     if constexpr (kPlanesRead >= 2) row.mid2 = first_.mid2 + at;
@@ -503,7 +504,7 @@ void read_rows(const Read& read, const Levels& levels_of_read) {
         Codes codes;
         codes.load(rows.at(position, first + i), width);
         const auto values = params[i].at(position, levels);
-        write_row<kWidth>([&](size_t c) KVQUANT_INLINE { return values(c, codes(c)); }, width,
+        write_row<kWidth>([&](size_t c) KVQUANT_HOT_LAMBDA { return values(c, codes(c)); }, width,
                           rotate, stream, buffer, out + i * width);
       }
     }
@@ -527,8 +528,11 @@ void read_uniform(const Read& read, const Levels& levels) {
 // Rows of four whole vectors, of one group each.
 template <class Codes>
 void read_fixed(const Read& read, const Levels& levels) {
-  if (read.side.scheme().hadamard) return read_uniform<Codes, true>(read, levels);
-  read_uniform<Codes, false>(read, levels);
+  if (!read.side.scheme().hadamard) return read_uniform<Codes, false>(read, levels);
+  if constexpr (fits_registers(Codes::width() / kLanes)) {
+    return read_uniform<Codes, true>(read, levels);
+  }
+  read_uniform<BufferedCodes<Codes::planes()>, false>(read, levels);
 }
 
 // Common rows have code of their own; a buffer does for the others.

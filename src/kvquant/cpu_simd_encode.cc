@@ -37,7 +37,7 @@ Status append(const BlockLayout& layout, std::span<const float> k, std::span<con
 
 // Magnitudes are compared as bit patterns, which order like the numbers, with infinity and NaN
 // above them all.
-HWY_INLINE bool all_within(std::span<const float> values, float largest) {
+KVQUANT_HOT bool all_within(std::span<const float> values, float largest) {
   const Floats d;
   const Ints di;
   const auto magnitude = hn::Set(di, 0x7fffffff);
@@ -51,8 +51,8 @@ HWY_INLINE bool all_within(std::span<const float> values, float largest) {
   return hn::AllFalse(di, hn::Gt(most, limit));
 }
 
-HWY_INLINE void store_bf16(const float* HWY_RESTRICT from, size_t width,
-                           std::uint8_t* HWY_RESTRICT row) {
+KVQUANT_HOT void store_bf16(const float* HWY_RESTRICT from, size_t width,
+                            std::uint8_t* HWY_RESTRICT row) {
   const Floats d;
   const Words dw;
   const auto half = hn::Set(dw, 0x7fff);
@@ -66,8 +66,8 @@ HWY_INLINE void store_bf16(const float* HWY_RESTRICT from, size_t width,
   }
 }
 
-HWY_INLINE void store_rows(const SideRows& side, std::span<const float> rows,
-                           size_t first_position) {
+KVQUANT_HOT void store_rows(const SideRows& side, std::span<const float> rows,
+                            size_t first_position) {
   const size_t count = rows.size() / side.row();
   const float* from = rows.data();
   for (size_t position = first_position; position < first_position + count; ++position) {
@@ -80,11 +80,11 @@ HWY_INLINE void store_rows(const SideRows& side, std::span<const float> rows,
 // --- codes of one group
 
 // A head's row as the coder sees it: rotated, and without the smallest magnitudes.
-HWY_INLINE void load_row(const SideRows& side, size_t position, size_t head, float* row) {
+KVQUANT_HOT void load_row(const SideRows& side, size_t position, size_t head, float* row) {
   const Floats d;
   const FloatVec smallest = hn::Set(d, kSmallest);
   const std::uint8_t* from = side.at(Plane::bf16, position, head);
-  const auto finish = [&](size_t c, FloatVec v) HWY_ATTR {
+  const auto finish = [&](size_t c, FloatVec v) KVQUANT_HOT_LAMBDA {
     hn::Store(hn::IfThenZeroElse(hn::Lt(hn::Abs(v), smallest), v), d, row + c);
   };
   if (!side.scheme().hadamard) {
@@ -103,7 +103,7 @@ struct Range {
   float smallest, largest;
 };
 
-HWY_INLINE Range range_of(const float* values, size_t count) {
+KVQUANT_HOT Range range_of(const float* values, size_t count) {
   const Floats d;
   Range range = {values[0], values[0]};
   size_t i = 0;
@@ -135,7 +135,7 @@ class LaneEncoder {
         above_(hn::Set(Floats(),
                        static_cast<float>(code_levels(scheme.bits) - code_middle(scheme)))) {}
 
-  HWY_INLINE hn::Vec<Ints> codes(FloatVec v, FloatVec offset, FloatVec inverse) const {
+  KVQUANT_HOT hn::Vec<Ints> codes(FloatVec v, FloatVec offset, FloatVec inverse) const {
     const FloatVec steps = hn::Mul(hn::Sub(v, offset), inverse);
     const FloatVec clamped = hn::Min(hn::Max(steps, below_), above_);
     return hn::Add(hn::NearestInt(clamped), middle_);
@@ -146,12 +146,12 @@ class LaneEncoder {
   FloatVec below_, above_;
 };
 
-HWY_INLINE void store_codes(hn::Vec<Ints> codes, std::uint8_t* to) {
+KVQUANT_HOT void store_codes(hn::Vec<Ints> codes, std::uint8_t* to) {
   hn::StoreU(hn::DemoteTo(Bytes(), codes), Bytes(), to);
 }
 
-HWY_INLINE void encode_values(const QuantScheme& scheme, const Encoder& e, const float* values,
-                              size_t count, std::uint8_t* codes) {
+KVQUANT_HOT void encode_values(const QuantScheme& scheme, const Encoder& e, const float* values,
+                               size_t count, std::uint8_t* codes) {
   const Floats d;
   const LaneEncoder lanes(scheme);
   const FloatVec offset = hn::Set(d, e.offset);
@@ -181,8 +181,8 @@ LevelSums from_middle(const QuantScheme& scheme, const RawSums& raw, size_t coun
 
 // Adds what whole vectors of D hold of codes [from, count), and returns where they end.
 template <class D>
-HWY_INLINE size_t add_codes(D d, const std::uint8_t* codes, size_t from, size_t count, int shift,
-                            RawSums& sums) {
+KVQUANT_HOT size_t add_codes(D d, const std::uint8_t* codes, size_t from, size_t count, int shift,
+                             RawSums& sums) {
   constexpr size_t kStep = hn::MaxLanes(d);
   if (from + kStep > count) return from;
   const hn::Repartition<std::uint16_t, D> d16;
@@ -209,7 +209,7 @@ HWY_INLINE size_t add_codes(D d, const std::uint8_t* codes, size_t from, size_t 
     odd_sum = hn::Add(odd_sum, hn::SumsOf8(hn::And(is_odd, code)));
     high_sum = hn::Add(high_sum, hn::SumsOf8(hn::And(is_high, code)));
   }
-  const auto total = [&](hn::Vec<decltype(d64)> v) HWY_ATTR {
+  const auto total = [&](hn::Vec<decltype(d64)> v) KVQUANT_HOT_LAMBDA {
     return static_cast<std::int64_t>(hn::GetLane(hn::SumOfLanes(d64, v)));
   };
   sums.h += total(h_sum);
@@ -219,7 +219,8 @@ HWY_INLINE size_t add_codes(D d, const std::uint8_t* codes, size_t from, size_t 
   return from;
 }
 
-HWY_INLINE LevelSums sum_codes(const QuantScheme& scheme, const std::uint8_t* codes, size_t count) {
+KVQUANT_HOT LevelSums sum_codes(const QuantScheme& scheme, const std::uint8_t* codes,
+                                size_t count) {
   const int shift = static_cast<int>(scheme.bits) - 2;
   RawSums raw;
   size_t i = add_codes(ByteRun<kVectorBytes>(), codes, 0, count, shift, raw);
@@ -238,7 +239,7 @@ HWY_INLINE LevelSums sum_codes(const QuantScheme& scheme, const std::uint8_t* co
 
 // Bits [shift, shift + 1] of every byte.
 template <class D>
-HWY_INLINE hn::Vec<D> two_bits(D d, hn::Vec<D> codes, int shift) {
+KVQUANT_HOT hn::Vec<D> two_bits(D d, hn::Vec<D> codes, int shift) {
   const hn::Repartition<std::uint16_t, D> d16;
   return hn::And(hn::BitCast(d, hn::ShiftRightSame(hn::BitCast(d16, codes), shift)), hn::Set(d, 3));
 }
@@ -249,17 +250,17 @@ struct PlaneRow {
 };
 
 template <class D>
-HWY_INLINE void pack_runs(D d, const std::uint8_t* codes, size_t width, int bits,
-                          const PlaneRow& to) {
+KVQUANT_HOT void pack_runs(D d, const std::uint8_t* codes, size_t width, int bits,
+                           const PlaneRow& to) {
   const size_t quarter = width / 4;
   const auto pack2 = [&](hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c, hn::Vec<D> e, int shift,
-                         std::uint8_t* out) HWY_ATTR {
+                         std::uint8_t* out) KVQUANT_HOT_LAMBDA {
     const auto low = hn::Or(two_bits(d, a, shift), up<2>(d, two_bits(d, b, shift)));
     const auto high = hn::Or(two_bits(d, c, shift), up<2>(d, two_bits(d, e, shift)));
     hn::StoreU(hn::Or(low, up<4>(d, high)), d, out);
   };
   const auto fifteen = hn::Set(d, 15);
-  const auto pack4 = [&](hn::Vec<D> a, hn::Vec<D> b, std::uint8_t* out) HWY_ATTR {
+  const auto pack4 = [&](hn::Vec<D> a, hn::Vec<D> b, std::uint8_t* out) KVQUANT_HOT_LAMBDA {
     hn::StoreU(hn::Or(hn::And(a, fifteen), up<4>(d, hn::And(b, fifteen))), d, out);
   };
   for (size_t i = 0; i < quarter; i += hn::MaxLanes(d)) {
@@ -276,8 +277,8 @@ HWY_INLINE void pack_runs(D d, const std::uint8_t* codes, size_t width, int bits
   }
 }
 
-HWY_INLINE void pack_row(const SideRows& side, size_t position, size_t head,
-                         const std::uint8_t* codes) {
+KVQUANT_HOT void pack_row(const SideRows& side, size_t position, size_t head,
+                          const std::uint8_t* codes) {
   const int bits = static_cast<int>(side.scheme().bits);
   const PlaneRow to = {side.at(Plane::hi2, position, head),
                        bits >= 4 ? side.at(Plane::mid2, position, head) : nullptr,

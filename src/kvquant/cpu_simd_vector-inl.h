@@ -16,9 +16,17 @@
 #include "kvquant/codec.h"
 #include "kvquant/kv_block.h"
 
-// Lambdas that are called for every vector of a row: more often than GCC would inline by itself.
-#undef KVQUANT_INLINE
-#define KVQUANT_INLINE HWY_ATTR __attribute__((always_inline))
+// What is called for every vector of a row, functions and lambdas: more often than GCC would inline
+// by itself. Not in builds with the address sanitizer, which would take minutes to compile.
+#undef KVQUANT_HOT
+#undef KVQUANT_HOT_LAMBDA
+#if HWY_IS_ASAN || defined(__SANITIZE_ADDRESS__)
+#define KVQUANT_HOT inline
+#define KVQUANT_HOT_LAMBDA HWY_ATTR
+#else
+#define KVQUANT_HOT HWY_INLINE
+#define KVQUANT_HOT_LAMBDA HWY_ATTR __attribute__((always_inline))
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace kvquant {
@@ -107,7 +115,7 @@ class SideRows {
   std::uint8_t* const* planes_;
 };
 
-HWY_INLINE FloatVec load_bf16(const std::uint8_t* row, size_t channel) {
+KVQUANT_HOT FloatVec load_bf16(const std::uint8_t* row, size_t channel) {
   const auto halves =
       hn::LoadU(Halves(), reinterpret_cast<const std::uint16_t*>(row + 2 * channel));
   return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(Words(), halves)));
@@ -115,7 +123,7 @@ HWY_INLINE FloatVec load_bf16(const std::uint8_t* row, size_t channel) {
 
 // Bytes shifted up by less than what they leave free at the top.
 template <int kBy, class D>
-HWY_INLINE hn::Vec<D> up(D d, hn::Vec<D> bytes) {
+KVQUANT_HOT hn::Vec<D> up(D d, hn::Vec<D> bytes) {
   return hn::BitCast(d,
                      hn::ShiftLeft<kBy>(hn::BitCast(hn::Repartition<std::uint16_t, D>(), bytes)));
 }
@@ -124,7 +132,7 @@ HWY_INLINE hn::Vec<D> up(D d, hn::Vec<D> bytes) {
 
 // Stages within a vector: every lane becomes its partner's value plus or minus its own. The product
 // with one is exact, so fused or not, this is the one addition or subtraction of codec.h.
-HWY_INLINE FloatVec turn_lanes(FloatVec v) {
+KVQUANT_HOT FloatVec turn_lanes(FloatVec v) {
   const Floats d;
   HWY_ALIGN static constexpr float kSigns[4][16] = {
       {1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1},
@@ -141,21 +149,21 @@ HWY_INLINE FloatVec turn_lanes(FloatVec v) {
   return v;
 }
 
-HWY_INLINE void turn2(FloatVec& a, FloatVec& b) {
+KVQUANT_HOT void turn2(FloatVec& a, FloatVec& b) {
   const FloatVec sum = hn::Add(a, b);
   b = hn::Sub(a, b);
   a = sum;
 }
 
 template <size_t kHalf, size_t... kPair>
-HWY_INLINE void turn_stage(FloatVec* v, std::index_sequence<kPair...>) {
+KVQUANT_HOT void turn_stage(FloatVec* v, std::index_sequence<kPair...>) {
   (turn2(v[kPair / kHalf * 2 * kHalf + kPair % kHalf],
          v[kPair / kHalf * 2 * kHalf + kPair % kHalf + kHalf]),
    ...);
 }
 
 template <size_t kRadix, size_t kHalf = 1>
-HWY_INLINE void turn_stages(FloatVec* v) {
+KVQUANT_HOT void turn_stages(FloatVec* v) {
   if constexpr (kHalf < kRadix) {
     turn_stage<kHalf>(v, std::make_index_sequence<kRadix / 2>());
     turn_stages<kRadix, 2 * kHalf>(v);
@@ -163,23 +171,24 @@ HWY_INLINE void turn_stages(FloatVec* v) {
 }
 
 template <size_t... kIndex, class Visit>
-HWY_INLINE void unrolled(std::index_sequence<kIndex...>, const Visit& visit) {
+KVQUANT_HOT void unrolled(std::index_sequence<kIndex...>, const Visit& visit) {
   (visit(kIndex), ...);
 }
 
 // The stages of `kRadix` vectors that lie `half` channels apart from `channel` on.
 template <size_t kRadix, class Load, class Store>
-HWY_INLINE void turn_vectors(size_t channel, size_t half, const Load& load, const Store& store) {
+KVQUANT_HOT void turn_vectors(size_t channel, size_t half, const Load& load, const Store& store) {
   constexpr auto kEach = std::make_index_sequence<kRadix>();
   FloatVec v[kRadix];
-  unrolled(kEach, [&](size_t i) KVQUANT_INLINE { v[i] = load(channel + i * half); });
+  unrolled(kEach, [&](size_t i) KVQUANT_HOT_LAMBDA { v[i] = load(channel + i * half); });
   turn_stages<kRadix>(v);
-  unrolled(kEach, [&](size_t i) KVQUANT_INLINE { store(channel + i * half, v[i]); });
+  unrolled(kEach, [&](size_t i) KVQUANT_HOT_LAMBDA { store(channel + i * half, v[i]); });
 }
 
 template <size_t kRadix, class Load>
-HWY_INLINE void turn_row(float* row, size_t width, size_t half, const Load& load) {
-  const auto keep = [&](size_t c, FloatVec v) KVQUANT_INLINE { hn::Store(v, Floats(), row + c); };
+KVQUANT_HOT void turn_row(float* row, size_t width, size_t half, const Load& load) {
+  const auto keep = [&](size_t c, FloatVec v)
+                        KVQUANT_HOT_LAMBDA { hn::Store(v, Floats(), row + c); };
   for (size_t start = 0; start < width; start += kRadix * half) {
     for (size_t i = 0; i < half; i += kLanes) turn_vectors<kRadix>(start + i, half, load, keep);
   }
@@ -188,8 +197,8 @@ HWY_INLINE void turn_row(float* row, size_t width, size_t half, const Load& load
 // hadamard() of codec.h over a head's row in place, but for the factor at its end, which the caller
 // multiplies with as it takes the row. The row is aligned.
 HWY_NOINLINE void turn_in_place(float* row, size_t width) {
-  const auto again = [&](size_t c) KVQUANT_INLINE { return hn::Load(Floats(), row + c); };
-  const auto first = [&](size_t c) KVQUANT_INLINE { return turn_lanes(again(c)); };
+  const auto again = [&](size_t c) KVQUANT_HOT_LAMBDA { return hn::Load(Floats(), row + c); };
+  const auto first = [&](size_t c) KVQUANT_HOT_LAMBDA { return turn_lanes(again(c)); };
   size_t left = width / kLanes;  // vectors whose stages are to come
   switch (left) {
     case 1:
@@ -206,7 +215,7 @@ HWY_NOINLINE void turn_in_place(float* row, size_t width) {
   if (left == 2) turn_row<2>(row, width, width / 2, again);
 }
 
-HWY_INLINE FloatVec hadamard_factor(size_t width) {
+KVQUANT_HOT FloatVec hadamard_factor(size_t width) {
   return hn::Set(Floats(), hadamard_scale(static_cast<int>(width)));
 }
 
