@@ -1,9 +1,11 @@
-// The tiny synthetic twins as artifacts and as models on the reference backend.
+// The tiny synthetic twins as artifacts and as models, on the reference backend unless asked
+// otherwise.
 #pragma once
 
 #include <memory>
 #include <random>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,11 +21,11 @@ inline Artifact open_twin(std::string_view shape, Scheme scheme) {
   return *std::move(artifact);
 }
 
-inline std::shared_ptr<Model> open_twin_model(std::string_view shape, Scheme scheme,
-                                              int kv_blocks) {
-  auto model =
-      Model::open(tiny_artifact_path(shape, scheme),
-                  {.backend = "reference", .allow_synthetic = true, .kv_blocks = kv_blocks});
+inline std::shared_ptr<Model> open_twin_model(std::string_view shape, Scheme scheme, int kv_blocks,
+                                              std::string_view backend = "reference") {
+  auto model = Model::open(
+      tiny_artifact_path(shape, scheme),
+      {.backend = std::string(backend), .allow_synthetic = true, .kv_blocks = kv_blocks});
   if (!model) throw std::runtime_error(model.error().message);
   return *std::move(model);
 }

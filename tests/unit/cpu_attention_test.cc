@@ -266,6 +266,34 @@ TEST_P(CpuAttention, TheSameBitsInAnyTile) {
   }
 }
 
+// A tile computes for all its positions at once, but what a position holds may only reach those
+// that see it.
+TEST_P(CpuAttention, ALaterPositionReachesNoEarlierOne) {
+  constexpr int kPositions = 45;
+  for (const int heads : {1, 3}) {
+    const auto width = static_cast<std::size_t>(heads) * kDim;
+    auto keys = normal_floats(14, kPositions * kDim), values = normal_floats(15, kPositions * kDim);
+    const auto queries = normal_floats(16, 12 * width);
+    const auto before = attend(Cache(keys, values, GetParam()), queries, 33, 12, heads);
+    for (const int poisoned : {34, 40, 44}) {
+      auto bad_keys = keys, bad_values = values;
+      const auto at = static_cast<std::ptrdiff_t>(poisoned) * kHeadDim;
+      std::fill_n(bad_keys.begin() + at, kDim, std::numeric_limits<float>::quiet_NaN());
+      std::fill_n(bad_values.begin() + at, kDim, std::numeric_limits<float>::infinity());
+      const Cache cache(bad_keys, bad_values, GetParam());
+      on_every_target([&](bool fused) {
+        if (!fused) return;
+        const auto found = attend(cache, queries, 33, 12, heads);
+        const std::size_t untouched = width * static_cast<std::size_t>(poisoned - 33);
+        EXPECT_TRUE(
+            same_bits(std::span(found).first(untouched), std::span(before).first(untouched)))
+            << poisoned;
+        EXPECT_TRUE(std::isnan(found.back())) << "it does see the poison";
+      });
+    }
+  }
+}
+
 // Scores set by the keys' first dimension alone.
 class CpuAttentionScores : public testing::Test {
  protected:

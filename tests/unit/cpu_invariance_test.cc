@@ -214,9 +214,10 @@ TEST_P(CpuInvariance, AdoptedPrefixesAndRecomputation) {
     Sequence first = whole(long_tokens_, 512);
     run(*other, {&first});
     // Two sequences adopt full blocks of the first and go on in their own, in one step.
-    for (const int adopted : {32, 512}) {
-      Sequence hit = whole(long_tokens_, 400);
-      Sequence again = whole(long_tokens_, 112);
+    for (const int adopted : {32, 512, 768}) {
+      // Prompts, at last decoding: few rows far into the context, which attention cuts into runs.
+      Sequence hit = whole(long_tokens_, adopted == 768 ? 1 : 400);
+      Sequence again = whole(long_tokens_, adopted == 768 ? 3 : 112);
       hit.pos = again.pos = adopted;
       const auto own = static_cast<std::size_t>(adopted / kBlockPositions);
       for (std::size_t i = own; i < hit.blocks.size(); ++i) {

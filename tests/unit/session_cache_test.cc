@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/session.h"
@@ -36,7 +37,7 @@ Tokens joined(Tokens tokens, const Tokens& more) {
   return tokens;
 }
 
-class SessionCache : public testing::Test {
+class SessionCache : public testing::TestWithParam<std::string_view> {
  protected:
   SessionCache() {
     // 0xff in every byte is NaN: what was never written and is read all the same shows.
@@ -84,13 +85,18 @@ class SessionCache : public testing::Test {
     return testing::AssertionFailure() << "other logits than computed alone";
   }
 
-  const std::shared_ptr<Model> model_ = test::open_twin_model("tiny-tied", Scheme::bf16, kBlocks);
-  const std::shared_ptr<Model> private_model_ = test::open_twin_model("tiny-tied", Scheme::bf16, 8);
+  const std::shared_ptr<Model> model_ =
+      test::open_twin_model("tiny-tied", Scheme::bf16, kBlocks, GetParam());
+  const std::shared_ptr<Model> private_model_ =
+      test::open_twin_model("tiny-tied", Scheme::bf16, 8, GetParam());
   std::map<Tokens, std::vector<float>> cold_;
   CacheSalt salt_ = 0;
 };
 
-TEST_F(SessionCache, AdoptedPrefixesEqualColdOnes) {
+INSTANTIATE_TEST_SUITE_P(Backends, SessionCache, testing::Values("reference", "cpu"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+TEST_P(SessionCache, AdoptedPrefixesEqualColdOnes) {
   const Tokens prompt = test::random_tokens(100, 1);
   {
     Session first = create();
@@ -114,7 +120,7 @@ TEST_F(SessionCache, AdoptedPrefixesEqualColdOnes) {
   EXPECT_TRUE(right(session));
 }
 
-TEST_F(SessionCache, LiveSessionsShareFullBlocks) {
+TEST_P(SessionCache, LiveSessionsShareFullBlocks) {
   const Tokens prompt = test::random_tokens(70, 2);
   Session a = create(), b = create();
   ASSERT_TRUE(a.sync(prompt));
@@ -135,7 +141,7 @@ TEST_F(SessionCache, LiveSessionsShareFullBlocks) {
   EXPECT_TRUE(right(b));
 }
 
-TEST_F(SessionCache, SessionsThatComputeTheSameKeepItOnce) {
+TEST_P(SessionCache, SessionsThatComputeTheSameKeepItOnce) {
   const Tokens prompt = test::random_tokens(34, 3);
   Session a = create(), b = create();
   for (const Token token : prompt) {
@@ -149,7 +155,7 @@ TEST_F(SessionCache, SessionsThatComputeTheSameKeepItOnce) {
   EXPECT_TRUE(right(b));
 }
 
-TEST_F(SessionCache, SaltsKeepTenantsApart) {
+TEST_P(SessionCache, SaltsKeepTenantsApart) {
   const Tokens prompt = test::random_tokens(70, 4);
   Session mine = create(128, 1), theirs = create(128, 2), mine_too = create(128, 1);
   ASSERT_TRUE(mine.sync(prompt));
@@ -159,7 +165,7 @@ TEST_F(SessionCache, SaltsKeepTenantsApart) {
   EXPECT_TRUE(right(mine_too));
 }
 
-TEST_F(SessionCache, FindsItsOwnPastAgain) {
+TEST_P(SessionCache, FindsItsOwnPastAgain) {
   const Tokens one = test::random_tokens(70, 5), two = test::random_tokens(90, 6);
   Session session = create();
   ASSERT_TRUE(session.sync(one));
@@ -171,7 +177,7 @@ TEST_F(SessionCache, FindsItsOwnPastAgain) {
   EXPECT_TRUE(right(session));
 }
 
-TEST_F(SessionCache, ForksEqualSeparatelyEvaluatedSessions) {
+TEST_P(SessionCache, ForksEqualSeparatelyEvaluatedSessions) {
   for (const std::size_t length : {1u, 31u, 32u, 33u, 64u, 70u}) {
     const Tokens prompt = test::random_tokens(length, 7);
     Session session = create();
@@ -194,7 +200,7 @@ TEST_F(SessionCache, ForksEqualSeparatelyEvaluatedSessions) {
 }
 
 // Everything the other side of a fork holds is read after this side has overwritten all it may.
-TEST_F(SessionCache, WritingOneSideOfAForkLeavesTheOther) {
+TEST_P(SessionCache, WritingOneSideOfAForkLeavesTheOther) {
   const Tokens prompt = test::random_tokens(50, 8);
   for (const bool fork_writes : {true, false}) {
     Session session = create();
@@ -209,7 +215,7 @@ TEST_F(SessionCache, WritingOneSideOfAForkLeavesTheOther) {
   }
 }
 
-TEST_F(SessionCache, AForkOutlivesItsOrigin) {
+TEST_P(SessionCache, AForkOutlivesItsOrigin) {
   const Tokens prompt = test::random_tokens(50, 10);
   auto session = std::make_unique<Session>(create());
   ASSERT_TRUE(session->sync(prompt));
@@ -223,7 +229,7 @@ TEST_F(SessionCache, AForkOutlivesItsOrigin) {
   EXPECT_TRUE(right(fork));
 }
 
-TEST_F(SessionCache, AForkThatDoesNotFitIsRefused) {
+TEST_P(SessionCache, AForkThatDoesNotFitIsRefused) {
   Session session = create(9 * kBlockPositions);
   const Tokens prompt = test::random_tokens(50, 12);
   ASSERT_TRUE(session.sync(prompt));
@@ -235,7 +241,7 @@ TEST_F(SessionCache, AForkThatDoesNotFitIsRefused) {
   EXPECT_TRUE(right(session));
 }
 
-TEST_F(SessionCache, EvictedAndRecomputedEqualsNeverEvicted) {
+TEST_P(SessionCache, EvictedAndRecomputedEqualsNeverEvicted) {
   const Tokens prompt = test::random_tokens(100, 13);
   {
     Session session = create();
@@ -258,7 +264,7 @@ TEST_F(SessionCache, EvictedAndRecomputedEqualsNeverEvicted) {
   EXPECT_TRUE(right(session)) << "what is in use is not evicted";
 }
 
-TEST_F(SessionCache, AnyOrderOfAllocationGivesTheSame) {
+TEST_P(SessionCache, AnyOrderOfAllocationGivesTheSame) {
   std::mt19937 random(1);
   std::vector<Session> sessions;
   for (int i = 0; i < 5; ++i) {
@@ -281,7 +287,7 @@ TEST_F(SessionCache, AnyOrderOfAllocationGivesTheSame) {
 }
 
 // The pool holds exactly one session's blocks, as in `kipp chat`.
-TEST_F(SessionCache, ASessionThatOwnsThePoolGoesAnywhere) {
+TEST_P(SessionCache, ASessionThatOwnsThePoolGoesAnywhere) {
   Session session = create(kBlocks * kBlockPositions);
   const Tokens prompt = test::random_tokens(kBlocks * kBlockPositions, 17);
   ASSERT_TRUE(session.sync(prompt));
@@ -301,7 +307,7 @@ TEST_F(SessionCache, ASessionThatOwnsThePoolGoesAnywhere) {
   EXPECT_TRUE(right(session));
 }
 
-TEST_F(SessionCache, DraftsAreNotPublishedUntilTheyStay) {
+TEST_P(SessionCache, DraftsAreNotPublishedUntilTheyStay) {
   Session session = create();
   const Tokens prompt = test::random_tokens(30, 19);
   ASSERT_TRUE(session.sync(prompt));
@@ -322,7 +328,7 @@ TEST_F(SessionCache, DraftsAreNotPublishedUntilTheyStay) {
   EXPECT_TRUE(right(session));
 }
 
-TEST_F(SessionCache, WhatAnEndedSessionScoredIsFound) {
+TEST_P(SessionCache, WhatAnEndedSessionScoredIsFound) {
   const Tokens prompt = test::random_tokens(80, 22);
   {
     Session session = create();
@@ -334,7 +340,7 @@ TEST_F(SessionCache, WhatAnEndedSessionScoredIsFound) {
 }
 
 // Random lives of several sessions in a pool that is too small for what they leave behind.
-TEST_F(SessionCache, RandomLivesAgreeWithRecomputation) {
+TEST_P(SessionCache, RandomLivesAgreeWithRecomputation) {
   std::mt19937 random(23);
   const auto below = [&](std::size_t n) { return random() % n; };
   const std::vector<std::string> stories = {"aaaa", "aab", "abab", "caa", "daac",
@@ -345,7 +351,8 @@ TEST_F(SessionCache, RandomLivesAgreeWithRecomputation) {
                1 + below(std::min(static_cast<std::size_t>(capacity), std::size_t{128})));
   };
   int compared = 0, refused = 0;
-  for (int move = 0; move < 350; ++move) {
+  const int moves = GetParam() == "reference" ? 150 : 600;  // a move takes 20 ms there
+  for (int move = 0; move < moves; ++move) {
     const std::size_t kind = below(16);
     if (sessions.empty() || (kind < 2 && sessions.size() < 10)) {
       const int capacity = 20 + static_cast<int>(below(140));
@@ -405,11 +412,12 @@ TEST_F(SessionCache, RandomLivesAgreeWithRecomputation) {
       ++compared;
     }
   }
-  EXPECT_GT(compared, 150);
-  EXPECT_GT(refused, 5);
-  EXPECT_GT(stats().evictions, 20u);
-  EXPECT_GT(stats().deduplicated, 3u);
-  EXPECT_GT(stats().hit_tokens, 1000u);
+  // The lives were lively.
+  EXPECT_GT(compared, moves / 2);
+  EXPECT_GT(refused, 10);
+  EXPECT_GT(stats().evictions, 5u);
+  EXPECT_GT(stats().deduplicated, 1u);
+  EXPECT_GT(stats().hit_tokens, 300u);
 }
 
 }  // namespace
