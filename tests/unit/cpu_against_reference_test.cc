@@ -1,7 +1,9 @@
 // The cpu backend against the reference: prefill, every decode position, truncated and resumed,
-// batched against alone. The contract asks for the same arg max and an NMSE of at most 1e-4; held
-// here is 1e-6. Measured: 2e-12 with keys and values in float32, up to 4e-7 as stored in BF16,
-// where a difference in the last bit may round to another neighbour.
+// batched against alone. The contract asks for the same arg max and an NMSE of at most 1e-4. Held
+// here: 1e-7 with keys and values in float32 (measured: 2e-12 for bf16, 9e-9 for the schemes whose
+// inputs are rounded to 16 bits). As stored in BF16 a key or value close to the middle between two
+// neighbours may round to the other one: then a mean of 1e-6 over a test's positions (measured: up
+// to 4e-7), and 5e-6 for each (measured: 2e-6).
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -12,7 +14,9 @@
 namespace kipp {
 namespace {
 
-constexpr double kBound = 1e-6;
+constexpr double kBoundFloat32 = 1e-7;
+constexpr double kBoundStored = 5e-6;
+constexpr double kMeanStored = 1e-6;
 constexpr int kTokens = 100;
 constexpr int kBlocks = 16;
 
@@ -67,13 +71,22 @@ class CpuAgainstReference : public testing::TestWithParam<Setup> {
     ASSERT_EQ(found->rows, expected->rows);
     for (int r = 0; r < found->rows; ++r) {
       const double error = nmse(found->row(r), expected->row(r));
-      ASSERT_LE(error, kBound) << "row " << r;
+      ASSERT_LE(error, stored() ? kBoundStored : kBoundFloat32) << "row " << r;
       ASSERT_EQ(arg_max(found->row(r)), arg_max(expected->row(r))) << "row " << r;
       worst_ = std::max(worst_, error);
+      sum_ += error;
+      ++rows_;
     }
   }
 
-  void TearDown() override { RecordProperty("worst_nmse", fmt::format("{:.1e}", worst_)); }
+  void TearDown() override {
+    RecordProperty("worst_nmse", fmt::format("{:.1e}", worst_));
+    if (stored()) {
+      EXPECT_LE(sum_ / rows_, kMeanStored);
+    }
+  }
+
+  static bool stored() { return GetParam().store == KvStore::bf16; }
 
   std::span<const Token> tokens(int begin, int n) const {
     return std::span(tokens_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n));
@@ -85,6 +98,8 @@ class CpuAgainstReference : public testing::TestWithParam<Setup> {
   const std::vector<BlockId> blocks_ = {9, 2, 14, 5};
   const std::vector<BlockId> others_ = {1, 7, 3, 11};
   double worst_ = 0;
+  double sum_ = 0;
+  int rows_ = 0;
 };
 
 INSTANTIATE_TEST_SUITE_P(Twins, CpuAgainstReference,

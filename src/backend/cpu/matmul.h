@@ -1,11 +1,11 @@
 // Products with weights that were packed at load. The rows of a matrix are the lanes of the
 // vectors, so an output never meets its neighbours: it is one chain of fused multiply-adds over the
-// columns (bf16), or one chain per block of 32 columns whose results are joined in ascending order
-// (the quantized schemes; matmul_kernel-inl.h says how). The order is fixed by the scheme and the
-// number of columns alone. That makes batch 1, any batch, any split into calls, any thread count
-// and both kinds of PackedMatrix equal bit for bit, and all CPU targets that have fused
-// multiply-add agree too, whatever their vector width. SSE4 and plain scalar code have none and
-// differ from them by rounding.
+// columns (bf16), or over blocks of 32 columns whose own sums are exact (the quantized schemes,
+// whose inputs are rounded to 16-bit integers per block; matmul_kernel-inl.h says how and why). The
+// order is fixed by the scheme and the number of columns alone. That makes batch 1, any batch, any
+// split into calls, any thread count and both kinds of PackedMatrix equal bit for bit, and all CPU
+// targets that have fused multiply-add agree too, whatever their vector width. SSE4 and plain
+// scalar code have none and differ from them by rounding.
 #pragma once
 
 #include <cstddef>
@@ -61,15 +61,16 @@ class MatmulScratch {
   // most `threads`.
   static Result<MatmulScratch> create(int threads, int max_tokens, int max_cols);
 
-  float* inputs() const { return inputs_; }  // [max_tokens, max_cols], in tiles
-  float* sums() const { return sums_; }      // [max_tokens, max_cols / kQuantBlock], in tiles
-  float* outputs(int thread) const;          // one panel of the tokens of a tile run
-  std::byte* weights(int thread) const;      // packed columns of one panel, for mapped weights
+  // What lies where: matmul_job.h.
+  std::byte* inputs() const { return inputs_; }
+  std::byte* block_inputs() const { return block_inputs_; }
+  float* outputs(int thread) const;      // one panel of the tokens of a run
+  std::byte* weights(int thread) const;  // a packed chunk of one panel, for mapped weights
 
  private:
   HugeBuffer memory_;
-  float* inputs_ = nullptr;
-  float* sums_ = nullptr;
+  std::byte* inputs_ = nullptr;
+  std::byte* block_inputs_ = nullptr;
   std::byte* threads_ = nullptr;
 };
 

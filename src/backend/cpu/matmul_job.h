@@ -8,19 +8,21 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/matmul_layout.h"
 
 namespace kipp::cpu {
 
-inline constexpr int kGroupTokens = 5;  // sums of two strips of AVX2 in ten registers
+inline constexpr int kGroupTokens = 5;  // sums of one strip of AVX2 in ten registers
 inline constexpr int kRunGroups = 16;
 inline constexpr int kChunkBlocks = 16;  // 512 columns
 
 struct Job {
   const PackedMatrix* w = nullptr;
   const MatmulScratch* scratch = nullptr;
+  Rows in;
   Rows out;
   Write write = Write::set;
   int groups = 0;
@@ -31,7 +33,7 @@ struct Job {
   int first_group(int run) const { return groups * run / runs; }
   // Groups are as equal as they can be: the first ones hold one more.
   int first_token(int group) const {
-    return out.rows / groups * group + std::min(group, out.rows % groups);
+    return in.rows / groups * group + std::min(group, in.rows % groups);
   }
 };
 
@@ -43,15 +45,22 @@ struct Run {
         end_group(job.first_group(index + 1)),
         first_token(job.first_token(first_group)),
         tokens(job.first_token(end_group) - first_token),
-        inputs_(job.scratch->inputs() + static_cast<std::ptrdiff_t>(first_token) * job.w->cols),
-        sums_(job.scratch->sums() + static_cast<std::ptrdiff_t>(first_token) * job.blocks()),
-        blocks_(job.blocks()) {}
+        blocks_(job.blocks()),
+        scratch_(job.scratch) {}
 
-  // Of the group that begins with `token`, in the chunk that begins with `block`: [columns of the
-  // chunk][tokens of the group].
-  float* inputs(int token, int block) const { return at(inputs_, token, block, kQuantBlock); }
-  // [blocks of the chunk][tokens of the group]
-  float* sums(int token, int block) const { return at(sums_, token, block, 1); }
+  // Of the group that begins with `token`, in the chunk that begins with `block`.
+  // bf16: [columns of the chunk][tokens of the group]
+  float* inputs(int token, int block) const {
+    return reinterpret_cast<float*>(scratch_->inputs()) + at(token, block, kQuantBlock);
+  }
+  // Quantized: [pairs of columns][tokens], two int16 each
+  std::int32_t* pairs(int token, int block) const {
+    return reinterpret_cast<std::int32_t*>(scratch_->inputs()) + at(token, block, kPairs);
+  }
+  // Quantized: [blocks][tokens]
+  BlockInput* block_inputs(int token, int block) const {
+    return reinterpret_cast<BlockInput*>(scratch_->block_inputs()) + at(token, block, 1);
+  }
 
   int first_group;
   int end_group;
@@ -59,18 +68,22 @@ struct Run {
   int tokens;
 
  private:
-  float* at(float* base, int token, int block, int per_block) const {
+  std::ptrdiff_t at(int token, int block, int per_block) const {
     const int chunk = std::min(kChunkBlocks, blocks_ - block);
-    return base + static_cast<std::ptrdiff_t>(block) * per_block * tokens +
-           static_cast<std::ptrdiff_t>(token - first_token) * per_block * chunk;
+    const std::ptrdiff_t blocks_before = std::ptrdiff_t{first_token} * blocks_ +
+                                         std::ptrdiff_t{block} * tokens +
+                                         std::ptrdiff_t{token - first_token} * chunk;
+    return blocks_before * per_block;
   }
 
-  float* inputs_;
-  float* sums_;
   int blocks_;
+  const MatmulScratch* scratch_;
 };
 
-// Computes tasks [begin, end) with the best kernels the CPU has.
+// Lays out the inputs of groups [begin, end) as the kernels read them.
+void lay_out_inputs(const Job& job, int begin, int end);
+
+// Computes tasks [begin, end).
 void multiply_tasks(const Job& job, int begin, int end, int thread);
 
 }  // namespace kipp::cpu

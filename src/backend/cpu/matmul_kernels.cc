@@ -22,19 +22,19 @@ namespace {
 // memory, 16 KiB began to lose again.
 constexpr std::ptrdiff_t kAheadBytes = 8192;
 
-template <Scheme kScheme>
+template <Scheme kScheme, PairAdd kPairAdd>
 void run_tile(const Tile& tile, int tokens) {
   switch (tokens) {
     case 1:
-      return Kernel<kScheme, 1>::run(tile);
+      return Kernel<kScheme, 1, kPairAdd>::run(tile);
     case 2:
-      return Kernel<kScheme, 2>::run(tile);
+      return Kernel<kScheme, 2, kPairAdd>::run(tile);
     case 3:
-      return Kernel<kScheme, 3>::run(tile);
+      return Kernel<kScheme, 3, kPairAdd>::run(tile);
     case 4:
-      return Kernel<kScheme, 4>::run(tile);
+      return Kernel<kScheme, 4, kPairAdd>::run(tile);
     default:
-      return Kernel<kScheme, kGroupTokens>::run(tile);
+      return Kernel<kScheme, kGroupTokens, kPairAdd>::run(tile);
   }
 }
 
@@ -53,32 +53,34 @@ void write_out(const Job& job, int panel, const Run& run, const float* acc) {
 
 // All groups of a run times one chunk of a panel: strip by strip, so that its weights stay in the
 // first-level cache while the groups pass by.
-template <Scheme kScheme>
+template <Scheme kScheme, PairAdd kPairAdd>
 void multiply_chunk(const Job& job, const Run& run, const std::byte* blocks, int begin, int end,
                     float* acc) {
   const std::ptrdiff_t chunk_bytes = (end - begin) * block_layout(kScheme).bytes;
-  const int step = strips_at_once(job.out.rows / job.groups);  // of the smallest group
+  const int step = strips_at_once(job.in.rows / job.groups);  // of the smallest group
   for (int strip = 0; strip < kStrips; strip += step) {
     for (int group = run.first_group; group < run.end_group; ++group) {
       const int token = job.first_token(group);
       const int tokens = job.first_token(group + 1) - token;
       const int at_once = strips_at_once(tokens);
       for (int s = strip; s < strip + step; s += at_once) {
-        run_tile<kScheme>({.block = blocks,
-                           .strip = s,
-                           .n_blocks = end - begin,
-                           .x = run.inputs(token, begin),
-                           .sums = run.sums(token, begin),
-                           .acc = acc + (s * run.tokens + token - run.first_token) * kStripRows,
-                           .acc_tokens = run.tokens,
-                           .ahead = at_once == kStrips ? kAheadBytes : chunk_bytes},
-                          tokens);
+        run_tile<kScheme, kPairAdd>(
+            {.block = blocks,
+             .strip = s,
+             .n_blocks = end - begin,
+             .x = run.inputs(token, begin),
+             .pairs = run.pairs(token, begin),
+             .inputs = run.block_inputs(token, begin),
+             .acc = acc + (s * run.tokens + token - run.first_token) * kStripRows,
+             .acc_tokens = run.tokens,
+             .ahead = at_once == kStrips ? kAheadBytes : chunk_bytes},
+            tokens);
       }
     }
   }
 }
 
-template <Scheme kScheme>
+template <Scheme kScheme, PairAdd kPairAdd>
 void multiply_task(const Job& job, int panel, const Run& run, int thread) {
   float* acc = job.scratch->outputs(thread);
   std::fill_n(acc, kPanelRows * run.tokens, 0.0f);
@@ -91,29 +93,42 @@ void multiply_task(const Job& job, int panel, const Run& run, int thread) {
     } else {
       pack_blocks(job.w->mapped, panel, begin, end, job.scratch->weights(thread));
     }
-    multiply_chunk<kScheme>(job, run, blocks, begin, end, acc);
+    multiply_chunk<kScheme, kPairAdd>(job, run, blocks, begin, end, acc);
   }
   write_out(job, panel, run, acc);
 }
 
-template <Scheme kScheme>
+template <Scheme kScheme, PairAdd kPairAdd>
 void multiply(const Job& job, int begin, int end, int thread) {
   for (int task = begin; task < end; ++task) {
-    multiply_task<kScheme>(job, task / job.runs, Run(job, task % job.runs), thread);
+    multiply_task<kScheme, kPairAdd>(job, task / job.runs, Run(job, task % job.runs), thread);
+  }
+}
+
+template <PairAdd kPairAdd>
+void multiply_quantized(const Job& job, int begin, int end, int thread) {
+  switch (job.w->scheme) {
+    case Scheme::bf16:
+      return;
+    case Scheme::q8_0:
+      return multiply<Scheme::q8_0, kPairAdd>(job, begin, end, thread);
+    case Scheme::affine4_gs32:
+      return multiply<Scheme::affine4_gs32, kPairAdd>(job, begin, end, thread);
+    case Scheme::scale4_gs32:
+      return multiply<Scheme::scale4_gs32, kPairAdd>(job, begin, end, thread);
   }
 }
 
 void multiply_on_target(const Job& job, int begin, int end, int thread) {
-  switch (job.w->scheme) {
-    case Scheme::bf16:
-      return multiply<Scheme::bf16>(job, begin, end, thread);
-    case Scheme::q8_0:
-      return multiply<Scheme::q8_0>(job, begin, end, thread);
-    case Scheme::affine4_gs32:
-      return multiply<Scheme::affine4_gs32>(job, begin, end, thread);
-    case Scheme::scale4_gs32:
-      return multiply<Scheme::scale4_gs32>(job, begin, end, thread);
+  if (job.w->scheme == Scheme::bf16) {
+    return multiply<Scheme::bf16, PairAdd::plain>(job, begin, end, thread);
   }
+#if HWY_TARGET == HWY_AVX3
+  if (__builtin_cpu_supports("avx512vnni")) {
+    return multiply_quantized<PairAdd::fused>(job, begin, end, thread);
+  }
+#endif
+  multiply_quantized<PairAdd::plain>(job, begin, end, thread);
 }
 
 }  // namespace

@@ -1,22 +1,23 @@
-// Where a weight lies in a packed panel: the one place that the packer, the kernels and the tests
-// share.
+// Where a weight lies in a packed panel, and an input in scratch: what the packer, the kernels and
+// the laying out of inputs share.
 //
 // A panel is kPanelRows rows; its blocks of 32 columns follow each other, so a product streams
 // memory from end to end. A block holds, without gaps and in this order:
 //
 //   scales  [kPanelRows] fp16                quantized schemes
 //   biases  [kPanelRows] fp16                affine4_gs32
-//   codes   [strips of kStripRows rows]
-//     bf16     [16 pairs of columns][rows] u32: the even column in the low half
-//     q8_0     [32 columns][rows] int8
-//     4-bit    [4 words][rows] u32: the words of the artifact's block as they are, eight codes each
+//   codes   lines of 64 bytes, the four strips of kStripRows rows in turn: [lines][strips][64]
+//     bf16     16 lines: a pair of columns, [rows] u32, the even column in the low half
+//     q8_0     8 lines: two pairs of columns, [2][rows] two int8, the even column first
+//     4-bit    4 lines: a word, [rows] u32; nibbles n and n + 4 are the columns pair_at(word, n)
 //
-// A strip is one vector of 512 bits, two of 256 or four of 128: kernels of any width read the same
-// bytes.
+// A kernel that takes all strips reads a block from end to end, one that takes fewer reads whole
+// lines. A strip is one vector of 512 bits, two of 256 or four of 128: kernels of any width read
+// the same bytes.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include "backend/cpu/matmul.h"
 #include "model/weights.h"
@@ -26,11 +27,12 @@ namespace kipp::cpu {
 inline constexpr int kStripRows = 16;
 inline constexpr int kStrips = kPanelRows / kStripRows;
 
+inline constexpr int kLineBytes = 64;
+
 // Offsets are signed, as pointer arithmetic is.
 struct BlockLayout {
-  std::ptrdiff_t codes_at = 0;     // scales, then biases, lie before
-  std::ptrdiff_t strip_bytes = 0;  // codes of one strip
-  std::ptrdiff_t bytes = 0;        // of the whole block: a multiple of 64
+  std::ptrdiff_t codes_at = 0;  // scales, then biases, lie before
+  std::ptrdiff_t bytes = 0;     // of the whole block: a multiple of kLineBytes
 };
 
 constexpr BlockLayout block_layout(Scheme scheme) {
@@ -38,35 +40,31 @@ constexpr BlockLayout block_layout(Scheme scheme) {
   const std::ptrdiff_t codes_at = scheme == Scheme::bf16           ? 0
                                   : scheme == Scheme::affine4_gs32 ? 2 * kHalves
                                                                    : kHalves;
-  const auto bytes = kPanelRows * static_cast<std::ptrdiff_t>(row_bytes(scheme, kQuantBlock));
-  return {.codes_at = codes_at, .strip_bytes = (bytes - codes_at) / kStrips, .bytes = bytes};
+  return {.codes_at = codes_at,
+          .bytes = kPanelRows * static_cast<std::ptrdiff_t>(row_bytes(scheme, kQuantBlock))};
 }
+
+// Where a strip's line begins, from the codes of the block on.
+constexpr int line_at(int line, int strip) { return (line * kStrips + strip) * kLineBytes; }
 
 constexpr std::ptrdiff_t panel_bytes(Scheme scheme, int cols) {
   return block_layout(scheme).bytes * (cols / kQuantBlock);
 }
 
-constexpr bool four_bit(Scheme scheme) {
-  return scheme == Scheme::affine4_gs32 || scheme == Scheme::scale4_gs32;
-}
+inline constexpr int kPairs = kQuantBlock / 2;  // of columns in a block
+inline constexpr int kWords = 4;                // of 4-bit codes in a row of a block
+inline constexpr int kPairsPerWord = kPairs / kWords;
 
-inline constexpr int kWords = 4;         // of 4-bit codes in a row of a block
-inline constexpr int kCodesPerWord = 8;  // 4-bit codes
-inline constexpr int kTopNibble = kCodesPerWord - 1;
+// Words of an artifact's 4-bit block hold columns 4 w .. 4 w + 3 and, above them in each byte,
+// those 16 further on; a packed word holds the two pairs of the former first.
+constexpr int pair_at(int word, int n) { return 2 * word + n % 2 + n / 2 * (kPairs / 2); }
 
-// The columns of a block in the order in which a kernel adds them. Byte i of an artifact's 4-bit
-// block holds column i below and column i + 16 above, which gives the nibbles of its words.
-constexpr int column_of(Scheme scheme, int step) {
-  if (!four_bit(scheme)) return step;
-  return step / kCodesPerWord * kWords + step % kCodesPerWord / 2 + step % 2 * (kQuantBlock / 2);
-}
-
-// A 4-bit code is masked where it stands in its word, which makes it code * 16^nibble; the input of
-// its column is divided by that power beforehand. Both are exact, and a kernel is spared the shift.
-// The top nibble is shifted down instead, since the mask would leave the sign bit set.
-constexpr float input_factor(Scheme scheme, int step) {
-  if (!four_bit(scheme) || step % kCodesPerWord == kTopNibble) return 1.0f;
-  return 1.0f / static_cast<float>(1 << (4 * (step % kCodesPerWord)));
-}
+// The inputs of one token in one block, as quantized schemes take them: 32 integers of 16 bits, and
+// this.
+struct BlockInput {
+  float scale;          // x = scale * integer
+  float sum;            // of these x, for the biases of affine4_gs32
+  std::int32_t offset;  // -8 * sum of the integers, for the codes of scale4_gs32
+};
 
 }  // namespace kipp::cpu
