@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "base/float16.h"
+#include "base/output_file.h"
 #include "convert/gguf_writer.h"
-#include "convert/output_file.h"
 #include "convert/parallel_rows.h"
 #include "convert/quantize.h"
 #include "model/artifact_layout.h"

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <set>
 
-#include "convert/output_file.h"
+#include "base/output_file.h"
 #include "convert/quantize_artifact.h"
 #include "model/artifact.h"
 #include "support/editable_gguf.h"
