@@ -20,6 +20,19 @@ bool looks_like_path(const std::string& model) {
          std::filesystem::exists(model, ignored);
 }
 
+Result<int> session_context(const ModelFlags& flags, const Checkpoint& checkpoint, int wanted) {
+  const int most = checkpoint.config.context_length;
+  if (!flags.context) return std::min(wanted, most);
+  KIPP_TRY_ASSIGN(context, parse_int("--context", *flags.context));
+  if (context < 1 || context > most) {
+    return fail(ErrorCode::invalid, "--context: expected 1 to {} positions, found {}", most,
+                context);
+  }
+  return context;
+}
+
+}  // namespace
+
 Result<std::string> model_file(const ModelFlags& flags) {
   if (flags.model.empty()) return demo_model_path();
   if (looks_like_path(flags.model)) return flags.model;
@@ -35,17 +48,6 @@ Result<std::string> model_file(const ModelFlags& flags) {
                 checkpoint->id, path.string(), scheme);
   }
   return path.string();
-}
-
-Result<int> session_context(const ModelFlags& flags, const Checkpoint& checkpoint, int wanted) {
-  const int most = checkpoint.config.context_length;
-  if (!flags.context) return std::min(wanted, most);
-  KIPP_TRY_ASSIGN(context, parse_int("--context", *flags.context));
-  if (context < 1 || context > most) {
-    return fail(ErrorCode::invalid, "--context: expected 1 to {} positions, found {}", most,
-                context);
-  }
-  return context;
 }
 
 Result<LoadOptions> load_options(const ModelFlags& flags) {
@@ -64,15 +66,7 @@ Result<LoadOptions> load_options(const ModelFlags& flags) {
   return options;
 }
 
-}  // namespace
-
-void add_model_flags(CLI::App& command, ModelFlags& flags) {
-  command
-      .add_option("--model", flags.model,
-                  "A model file, or the id of a converted checkpoint. Default: the demo "
-                  "checkpoint that ships with kipp.")
-      ->type_name("FILE|ID");
-  command.add_option("--scheme", flags.scheme, "Of an id: bf16 (default) or a quantized scheme.");
+void add_compute_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("--backend", flags.backend, "What computes: cpu, or the slow reference.")
       ->capture_default_str();
   command.add_option("--threads", flags.threads, "Threads that compute; 0: one per core.")
@@ -83,10 +77,29 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
                   "packed: copied into the order the kernels read; mapped: left in the model file, "
                   "for machines short of memory (slower).")
       ->capture_default_str();
-  command.add_option("--context", flags.context, "Positions to keep memory for.")
-      ->type_name("NUMBER");
   command.add_flag("--allow-synthetic", flags.allow_synthetic,
                    "Accept files with random weights, made by `kipp synthesize`.");
+}
+
+void add_model_flags(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option("--model", flags.model,
+                  "A model file, or the id of a converted checkpoint. Default: the demo "
+                  "checkpoint that ships with kipp.")
+      ->type_name("FILE|ID");
+  command.add_option("--scheme", flags.scheme, "Of an id: bf16 (default) or a quantized scheme.");
+  command.add_option("--context", flags.context, "Positions to keep memory for.")
+      ->type_name("NUMBER");
+  add_compute_flags(command, flags);
+}
+
+Result<Artifact> open_artifact(const ModelFlags& flags, const std::string& path) {
+  KIPP_TRY_ASSIGN(artifact, Artifact::open(path, {.allow_synthetic = flags.allow_synthetic}));
+  if (flags.scheme && *flags.scheme != to_string(artifact.scheme())) {
+    return fail(ErrorCode::invalid, "--scheme: expected {}, found {} in {}", *flags.scheme,
+                to_string(artifact.scheme()), path);
+  }
+  return std::move(artifact);
 }
 
 Result<OpenedModel> open_model(const ModelFlags& flags, int wanted) {
@@ -99,11 +112,7 @@ Result<OpenedModel> open_model(const ModelFlags& flags, int wanted) {
   // The header alone, to know how much memory to ask for.
   int context = 0;
   {
-    KIPP_TRY_ASSIGN(artifact, Artifact::open(path, {.allow_synthetic = flags.allow_synthetic}));
-    if (flags.scheme && *flags.scheme != to_string(artifact.scheme())) {
-      return fail(ErrorCode::invalid, "--scheme: expected {}, found {} in {}", *flags.scheme,
-                  to_string(artifact.scheme()), path);
-    }
+    KIPP_TRY_ASSIGN(artifact, open_artifact(flags, path));
     KIPP_TRY_ASSIGN(positions, session_context(flags, artifact.checkpoint(), wanted));
     context = positions;
   }

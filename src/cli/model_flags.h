@@ -22,6 +22,16 @@ struct ModelFlags {
 };
 
 void add_model_flags(CLI::App& command, ModelFlags& flags);
+// Of these, what says how to compute rather than what: --backend, --threads, --weights,
+// --allow-synthetic.
+void add_compute_flags(CLI::App& command, ModelFlags& flags);
+
+// The parts of open_model(), for commands that load a model their own way: the path that --model
+// and --scheme name (unpacking the demo checkpoint if need be), the artifact there, and how to load
+// it.
+Result<std::string> model_file(const ModelFlags& flags);
+Result<Artifact> open_artifact(const ModelFlags& flags, const std::string& path);
+Result<LoadOptions> load_options(const ModelFlags& flags);
 
 struct OpenedModel {
   std::shared_ptr<Model> model;

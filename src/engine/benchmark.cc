@@ -1,0 +1,175 @@
+#include "engine/benchmark.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <span>
+
+#include "base/rng.h"
+#include "base/statistics.h"
+#include "model/memory.h"
+#include "model/weights.h"
+
+namespace kipp {
+namespace {
+
+// BF16 of random sign and a magnitude from 0.25 to 1: 0x3e80 is 0.25, and the next 255 patterns
+// lead to just below 1. Nothing denormal, nothing that overflows a score.
+std::uint64_t four_bf16(std::uint64_t random) {
+  constexpr std::uint64_t kSignAndLowByte = 0x80ff80ff80ff80ffull;
+  constexpr std::uint64_t kQuarter = 0x3e803e803e803e80ull;
+  return (random & kSignAndLowByte) + kQuarter;
+}
+
+// One sequence of a case: its next position, its blocks, and where its tokens come from.
+struct BenchmarkSequence {
+  std::vector<Token> tokens;
+  std::vector<BlockId> blocks;
+};
+
+std::vector<BenchmarkSequence> make_sequences(const BenchmarkCase& what, std::uint64_t seed) {
+  std::vector<BenchmarkSequence> sequences(static_cast<std::size_t>(what.batch));
+  BlockId next_block = 0;
+  std::uint64_t draw = 0;
+  for (BenchmarkSequence& sequence : sequences) {
+    sequence.tokens.resize(static_cast<std::size_t>(what.tokens));
+    for (Token& token : sequence.tokens) {
+      token = static_cast<Token>(draw_bits(seed, draw++) % kNamedTokens);
+    }
+    sequence.blocks.resize(static_cast<std::size_t>(blocks_for(what.positions())));
+    for (BlockId& block : sequence.blocks) block = next_block++;
+  }
+  return sequences;
+}
+
+}  // namespace
+
+std::string_view to_string(BenchmarkKind kind) {
+  return kind == BenchmarkKind::prefill ? "prefill" : "decode";
+}
+
+ModelCost model_cost(const Artifact& artifact) {
+  const ModelConfig& config = artifact.config();
+  ModelCost cost;
+  for (const StoredTensor& tensor : artifact.tensors()) {
+    const auto bytes = static_cast<double>(tensor.data.size());
+    const double values = static_cast<double>(tensor.spec.rows) * tensor.spec.cols;
+    switch (tensor.spec.role) {
+      case TensorRole::norm:
+        cost.layer_bytes += bytes;
+        break;
+      case TensorRole::projection:
+        cost.layer_bytes += bytes;
+        cost.layer_weights += values;
+        break;
+      case TensorRole::embedding:
+        if (!config.tied) break;  // a step reads single rows of it
+        [[fallthrough]];
+      case TensorRole::head:
+        cost.head_bytes += bytes;
+        cost.head_weights += values;
+        break;
+    }
+  }
+  cost.kv_bytes = static_cast<double>(kv_block_bytes(config, 2)) / kBlockPositions;
+  cost.attention_width = static_cast<double>(config.layers) * config.attention_width();
+  return cost;
+}
+
+BenchmarkCost cost_of(const BenchmarkCase& what, const ModelCost& model, int max_step_tokens) {
+  const bool decode = what.kind == BenchmarkKind::decode;
+  const int chunk = decode ? 1 : max_step_tokens;
+  BenchmarkCost cost;
+  for (int done = 0; done < what.tokens;) {
+    const int n = std::min(chunk, what.tokens - done);
+    const int pos = what.depth + done;
+    done += n;
+    const bool logits = decode || done == what.tokens;
+    cost.bytes += model.layer_bytes + (logits ? model.head_bytes : 0);
+    cost.bytes += what.batch * model.kv_bytes * (pos + n);
+    // A query at position p meets p + 1 keys and as many values: two multiply-adds for each
+    // element.
+    const double pairs = static_cast<double>(n) * pos + static_cast<double>(n) * (n + 1) / 2;
+    cost.flops += what.batch * (2 * model.layer_weights * n + 4 * model.attention_width * pairs +
+                                (logits ? 2 * model.head_weights : 0));
+  }
+  return cost;
+}
+
+std::vector<double> BenchmarkResult::rates() const {
+  std::vector<double> rates;
+  for (const double s : seconds) {
+    rates.push_back(static_cast<double>(what.batch) * what.tokens / s);
+  }
+  return rates;
+}
+
+double BenchmarkResult::median_seconds() const { return median(seconds); }
+
+Result<Benchmark> Benchmark::create(Backend& backend, int blocks, std::uint64_t seed) {
+  Benchmark benchmark(backend, blocks, seed);
+  KIPP_TRY(benchmark.fill());
+  return benchmark;
+}
+
+Result<void> Benchmark::fill() {
+  std::vector<std::uint64_t> block(backend_->block_bytes() / sizeof(std::uint64_t));
+  std::uint64_t draw = 0;
+  for (BlockId id = 0; id < blocks_; ++id) {
+    for (std::uint64_t& word : block) word = four_bf16(draw_bits(~seed_, draw++));
+    KIPP_TRY(backend_->write_block(id, std::as_bytes(std::span(block))));
+  }
+  return {};
+}
+
+Result<void> Benchmark::check(const BenchmarkCase& what) const {
+  const BackendInfo& info = backend_->info();
+  const int most = std::min(info.max_step_tokens, info.max_logit_rows);
+  if (what.batch < 1 || what.batch > most) {
+    return fail(ErrorCode::invalid, "batch: expected 1 to {} sequences on {}, found {}", most,
+                info.name, what.batch);
+  }
+  if (what.kind == BenchmarkKind::prefill && what.batch != 1) {
+    return fail(ErrorCode::invalid, "batch: expected 1 sequence of prefill, found {}", what.batch);
+  }
+  if (what.tokens < 1) {
+    return fail(ErrorCode::invalid, "tokens: expected at least 1, found {}", what.tokens);
+  }
+  if (what.blocks() > blocks_) {
+    return fail(ErrorCode::invalid,
+                "blocks: expected at most {}, found {} sequences of {} positions", blocks_,
+                what.batch, what.positions());
+  }
+  return {};
+}
+
+Result<double> Benchmark::run(const BenchmarkCase& what, const std::atomic<bool>* cancel) {
+  KIPP_TRY(check(what));
+  const auto sequences = make_sequences(what, seed_);
+  std::vector<EvalItem> items(sequences.size());
+  const int chunk = what.kind == BenchmarkKind::decode ? 1 : backend_->info().max_step_tokens;
+  const auto start = std::chrono::steady_clock::now();
+  for (int done = 0; done < what.tokens;) {
+    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
+      return fail(ErrorCode::interrupted, "benchmark: interrupted");
+    }
+    const int n = std::min(chunk, what.tokens - done);
+    const bool logits = what.kind == BenchmarkKind::decode || done + n == what.tokens;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      items[i] = {
+          .seq = static_cast<SeqId>(i),
+          .pos = what.depth + done,
+          .tokens = std::span(sequences[i].tokens)
+                        .subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)),
+          .blocks = std::span(sequences[i].blocks)
+                        .first(static_cast<std::size_t>(blocks_for(what.depth + done + n))),
+          .want = logits ? LogitRows::last : LogitRows::none};
+    }
+    KIPP_TRY(backend_->eval(items));
+    done += n;
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  return took.count();
+}
+
+}  // namespace kipp
