@@ -25,7 +25,7 @@ Result<std::shared_ptr<const MmapFile>> MmapFile::open(const std::string& path) 
   }
   if (info.st_size == 0) {
     ::close(fd);
-    return fail(ErrorCode::refused, "{}: expected a model file, found an empty one", path);
+    return fail(ErrorCode::refused, "{}: expected a file with contents, found an empty one", path);
   }
   const auto size = static_cast<std::size_t>(info.st_size);
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);

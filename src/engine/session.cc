@@ -1,10 +1,13 @@
 #include "engine/session.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <atomic>
 #include <utility>
 
 #include "backend/registry.h"
+#include "engine/session_file.h"
 #include "kv/block_table.h"
 #include "model/step_plan.h"
 
@@ -37,6 +40,28 @@ tl::unexpected<Error> no_room_for(int capacity, const BlockPool& pool) {
               blocks_for(capacity), pool.available(), pool.total());
 }
 
+// A hash of what the artifact says it was made from, which the loader has matched with the
+// registry.
+std::string source_hash(const Artifact& artifact) {
+  std::string source(artifact.checkpoint().repository);
+  source.append("@").append(artifact.source_revision());
+  for (const SourceFile& file : artifact.source_files()) {
+    source.append("\n").append(file.name).append(" ").append(file.sha256);
+  }
+  const XXH128_hash_t hash = XXH3_128bits(source.data(), source.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+SessionOrigin origin_of(const Artifact& artifact, const Backend& backend, KvStore store) {
+  return {.checkpoint = std::string(artifact.checkpoint().id),
+          .source = source_hash(artifact),
+          .scheme = std::string(to_string(artifact.scheme())),
+          .kv = store == KvStore::bf16 ? "bf16" : "f32",
+          .backend = std::string(backend.info().name),
+          .block_bytes = backend.block_bytes(),
+          .block_stretches = static_cast<std::size_t>(artifact.config().layers) * 2 * kKvHeads};
+}
+
 }  // namespace
 
 // Declared in the order of dependence: the backend refers to the artifact.
@@ -45,6 +70,7 @@ struct Model::Impl {
   Tokenizer tokenizer;
   std::unique_ptr<Backend> backend;
   BlockPool pool;
+  SessionOrigin origin = {};  // once the backend has loaded
   SeqId next_sequence = 0;
   std::atomic<int> n_sessions = 0;  // kClaimed: none, and one owner has the model to itself
 };
@@ -67,6 +93,7 @@ Result<std::shared_ptr<Model>> Model::open(const std::string& path, const ModelO
                                              .pool = BlockPool(blocks)});
   KIPP_TRY(impl->backend->load(impl->artifact, {.blocks = blocks, .store = options.kv_store},
                                options.load));
+  impl->origin = origin_of(impl->artifact, *impl->backend, options.kv_store);
   return std::shared_ptr<Model>(new Model(std::move(impl)));
 }
 
@@ -76,6 +103,7 @@ const Tokenizer& Model::tokenizer() const { return impl_->tokenizer; }
 Backend& Model::backend() { return *impl_->backend; }
 BlockPool& Model::pool() { return impl_->pool; }
 PoolStats Model::pool_stats() const { return impl_->pool.stats(); }
+const SessionOrigin& Model::origin() const { return impl_->origin; }
 
 Result<std::shared_ptr<Model>> Model::claim(std::shared_ptr<Model> model) {
   int n = 0;
@@ -99,6 +127,7 @@ struct Session::Impl {
   InModel in_model;  // until the table has given its blocks back
   SeqId sequence;
   int capacity;
+  CacheSalt salt;
   BlockTable table;
   std::vector<Token> tokens;
   std::vector<float> last_logits;  // [kVocabRows] of tokens.back() when have_logits
@@ -114,7 +143,11 @@ struct Session::Impl {
     if (block) model->backend().copy_blocks(std::span(&*block, 1));
   }
   Result<void> room_for(std::size_t total) const;
+  // The part of a step that appends `chunk`, whose blocks are taken.
+  EvalItem item(std::span<const Token> chunk, LogitRows want);
   Result<LogitsView> eval(std::span<const Token> chunk, LogitRows want);
+  // After a step: `chunk` is evaluated; `last_row` are its last token's logits, if wanted.
+  void accept(std::span<const Token> chunk, std::span<const float> last_row);
 };
 
 Result<void> Session::Impl::room_for(std::size_t total) const {
@@ -125,22 +158,27 @@ Result<void> Session::Impl::room_for(std::size_t total) const {
   return {};
 }
 
-Result<LogitsView> Session::Impl::eval(std::span<const Token> chunk, LogitRows want) {
+EvalItem Session::Impl::item(std::span<const Token> chunk, LogitRows want) {
   const int end = length() + static_cast<int>(chunk.size());
   table.grow(end);
-  const EvalItem item{.seq = sequence,
-                      .pos = length(),
-                      .tokens = chunk,
-                      .blocks = table.covering(end),
-                      .want = want};
-  have_logits = false;
-  KIPP_TRY_ASSIGN(view, model->backend().eval(std::span(&item, 1)));
+  return {.seq = sequence,
+          .pos = length(),
+          .tokens = chunk,
+          .blocks = table.covering(end),
+          .want = want};
+}
+
+void Session::Impl::accept(std::span<const Token> chunk, std::span<const float> last_row) {
   tokens.insert(tokens.end(), chunk.begin(), chunk.end());
-  if (want != LogitRows::none) {
-    const auto last = view.row(view.rows - 1);
-    std::copy(last.begin(), last.end(), last_logits.begin());
-    have_logits = true;
-  }
+  have_logits = !last_row.empty();
+  if (have_logits) std::copy(last_row.begin(), last_row.end(), last_logits.begin());
+}
+
+Result<LogitsView> Session::Impl::eval(std::span<const Token> chunk, LogitRows want) {
+  const EvalItem step = item(chunk, want);
+  have_logits = false;
+  KIPP_TRY_ASSIGN(view, model->backend().eval(std::span(&step, 1)));
+  accept(chunk, want == LogitRows::none ? std::span<const float>() : view.row(view.rows - 1));
   return view;
 }
 
@@ -164,6 +202,7 @@ Result<Session> Session::create(std::shared_ptr<Model> model, int capacity, Cach
                                              .in_model = std::move(in_model),
                                              .sequence = sequence,
                                              .capacity = capacity,
+                                             .salt = salt,
                                              .table = *std::move(table),
                                              .tokens = {},
                                              .last_logits = std::vector<float>(kVocabRows)});
@@ -181,6 +220,7 @@ Result<Session> Session::fork() {
                                              .in_model = std::move(in_model),
                                              .sequence = s.model->impl_->next_sequence++,
                                              .capacity = s.capacity,
+                                             .salt = s.salt,
                                              .table = std::move(fork->table),
                                              .tokens = {},
                                              .last_logits = s.last_logits,
@@ -242,6 +282,34 @@ Result<LogitsView> Session::append_scored(std::span<const Token> tokens) {
   return impl_->eval(tokens, LogitRows::all);
 }
 
+Result<void> Session::append_together(std::span<const Step> steps) {
+  std::vector<EvalItem> items;
+  items.reserve(steps.size());
+  for (const Step& step : steps) {
+    Impl& s = *step.session->impl_;
+    if (s.model != steps.front().session->impl_->model) {
+      return fail(ErrorCode::invalid, "sessions: expected those of one model, found those of two");
+    }
+    KIPP_TRY(s.room_for(s.tokens.size() + step.tokens.size()));
+    items.push_back(s.item(step.tokens, LogitRows::last));
+  }
+  if (steps.empty()) {
+    return fail(ErrorCode::invalid, "sessions: expected at least one, found none");
+  }
+  KIPP_TRY_ASSIGN(view, steps.front().session->impl_->model->backend().eval(items));
+  for (int i = 0; const Step& step : steps) {
+    Impl& s = *step.session->impl_;
+    s.accept(step.tokens, view.row(i++));
+    s.table.publish(s.tokens);
+  }
+  return {};
+}
+
+Result<int> Session::match(std::span<const Token> prompt) {
+  KIPP_TRY(validate_tokens(prompt, "prompt"));
+  return impl_->table.match(impl_->tokens, prompt);
+}
+
 Result<void> Session::truncate(int length) {
   if (length < 0 || length > impl_->length()) {
     return fail(ErrorCode::invalid, "length: expected 0 to {} tokens, found {}", impl_->length(),
@@ -253,8 +321,45 @@ Result<void> Session::truncate(int length) {
   return {};
 }
 
+Result<void> Session::save(const std::string& path) {
+  Impl& s = *impl_;
+  const auto blocks = s.table.covering(s.length());
+  return write_session_file(
+      path, s.model->origin(), s.tokens, logits(), [&](int i, std::span<std::byte> out) {
+        return s.model->backend().read_block(blocks[static_cast<std::size_t>(i)], out);
+      });
+}
+
+Result<void> Session::restore(const std::string& path) {
+  Impl& s = *impl_;
+  KIPP_TRY_ASSIGN(file, SessionFile::open(path, s.model->origin()));
+  KIPP_TRY(s.room_for(file.tokens().size()));
+  // What could be refused was. A backend that fails from here on leaves an empty timeline.
+  s.table.publish(s.tokens);
+  s.table.truncate(0);
+  s.cut(0);
+  const int length = static_cast<int>(file.tokens().size());
+  s.table.grow(length);
+  for (int i = 0; const BlockId block : s.table.covering(length)) {
+    KIPP_TRY(s.model->backend().write_block(block, file.block(i++)));
+  }
+  s.accept(file.tokens(), file.logits());
+  s.table.publish(s.tokens);
+  return {};
+}
+
+Result<void> Session::keep(int length, std::span<const float> logits) {
+  KIPP_TRY(truncate(length));
+  std::ranges::copy(logits, impl_->last_logits.begin());
+  impl_->have_logits = true;
+  impl_->table.publish(impl_->tokens);
+  return {};
+}
+
 std::span<const Token> Session::tokens() const { return impl_->tokens; }
 int Session::capacity() const { return impl_->capacity; }
+CacheSalt Session::salt() const { return impl_->salt; }
+int Session::max_scored() const { return impl_->model->backend().info().max_logit_rows; }
 
 std::span<const float> Session::logits() const {
   if (!impl_->have_logits) return {};

@@ -18,6 +18,7 @@
 #include "backend/backend.h"
 #include "base/types.h"
 #include "engine/sampler.h"
+#include "engine/session_file.h"
 #include "kv/block_pool.h"
 #include "model/artifact.h"
 #include "tokenizer/tokenizer.h"
@@ -45,6 +46,9 @@ class Model {
   Backend& backend();
   BlockPool& pool();
   PoolStats pool_stats() const;
+
+  // Whose keys and values its blocks hold, for what is stored outside the model.
+  const SessionOrigin& origin() const;
 
   // The model for one owner alone, an engine, for as long as the returned pointer lives. Refused
   // while sessions or another owner use it; meanwhile no session can be created.
@@ -78,10 +82,23 @@ class Session {
                    const std::atomic<bool>* cancel = nullptr);
   // Appends one token and evaluates it.
   Result<void> append(Token token);
-  // Appends tokens, at most the backend's max_logit_rows, and returns logits for each of them
+  // Appends tokens, at most max_scored(), and returns logits for each of them
   // (speculation, prompt log-probabilities). The rows are the backend's: valid until the next eval
   // of any session.
   Result<LogitsView> append_scored(std::span<const Token> tokens);
+  // After append_scored(): forgets everything from position `length` on, as truncate(), and what is
+  // left is sure to stay. `logits`, the row of its last token, become those of the session.
+  Result<void> keep(int length, std::span<const float> logits);
+  // One step for several sessions of one model, so that its weights are read once: each appends its
+  // tokens and has the logits of the last one. Together at most the backend's max_step_tokens, and
+  // at most max_logit_rows sessions. All or nothing.
+  struct Step {
+    Session* session = nullptr;
+    std::span<const Token> tokens;  // at least one
+  };
+  static Result<void> append_together(std::span<const Step> steps);
+  // How many tokens of `prompt` sync() would reuse now.
+  Result<int> match(std::span<const Token> prompt);
   // Forgets everything from position `length` on.
   Result<void> truncate(int length);
   // A second session with the same tokens, logits and capacity, which goes its own way from here.
@@ -89,8 +106,16 @@ class Session {
   // its capacity.
   Result<Session> fork();
 
+  // Writes the timeline with its keys and values to a file (engine/session_file.h).
+  Result<void> save(const std::string& path);
+  // Makes the timeline equal to the saved one, logits included, without evaluating anything. A file
+  // that is refused leaves it as it was.
+  Result<void> restore(const std::string& path);
+
   std::span<const Token> tokens() const;
   int capacity() const;
+  CacheSalt salt() const;
+  int max_scored() const;  // the most tokens append_scored() takes
   // Of the last token, [kVocabRows]; valid until this session's next call that changes it. Empty
   // when the last token was not just evaluated: at the beginning, after truncate, after an
   // interrupted sync.

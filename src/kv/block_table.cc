@@ -105,17 +105,32 @@ void BlockTable::publish(std::span<const Token> tokens) {
   }
 }
 
-BlockTable::Resumed BlockTable::resume(std::span<const Token> tokens,
-                                       std::span<const Token> prompt) {
-  publish(tokens);
-  if (prompt.empty()) return {.positions = 0, .found = 0, .copy = truncate(0)};
+// Of published `tokens`; the prompt is not empty.
+BlockTable::Reusable BlockTable::reusable(std::span<const Token> tokens,
+                                          std::span<const Token> prompt) const {
   const auto common = std::ranges::mismatch(tokens, prompt).in1 - tokens.begin();
   const int kept = std::min(static_cast<int>(common), static_cast<int>(prompt.size()) - 1);
   const int whole = kept / kBlockPositions;
   const auto after =
       whole == 0 ? std::nullopt : std::optional(blocks_[static_cast<std::size_t>(whole) - 1]);
-  const auto found =
-      pool_->find(after, prompt.subspan(static_cast<std::size_t>(whole) * kBlockPositions), salt_);
+  return {.kept = kept,
+          .whole = whole,
+          .found = pool_->find(
+              after, prompt.subspan(static_cast<std::size_t>(whole) * kBlockPositions), salt_)};
+}
+
+int BlockTable::match(std::span<const Token> tokens, std::span<const Token> prompt) {
+  publish(tokens);
+  if (prompt.empty()) return 0;
+  const auto [kept, whole, found] = reusable(tokens, prompt);
+  return std::max(kept, (whole + static_cast<int>(found.size())) * kBlockPositions);
+}
+
+BlockTable::Resumed BlockTable::resume(std::span<const Token> tokens,
+                                       std::span<const Token> prompt) {
+  publish(tokens);
+  if (prompt.empty()) return {.positions = 0, .found = 0, .copy = truncate(0)};
+  const auto [kept, whole, found] = reusable(tokens, prompt);
   if (found.empty()) return {.positions = kept, .found = 0, .copy = truncate(kept)};
 
   truncate(whole * kBlockPositions);

@@ -58,6 +58,10 @@ class BlockTable {
   // block is published already, it replaces the private one.
   void publish(std::span<const Token> tokens);
 
+  // How much of `prompt` resume() would find there now, short of its last token; publishes
+  // `tokens`, all tokens evaluated so far.
+  int match(std::span<const Token> tokens, std::span<const Token> prompt);
+
   struct Resumed {
     int positions = 0;              // of the prompt whose keys and values are there now
     int found = 0;                  // of these, what this table had not evaluated itself
@@ -80,6 +84,12 @@ class BlockTable {
  private:
   BlockTable(BlockPool& pool, CacheSalt salt, Pin how) : pool_(&pool), salt_(salt), how_(how) {}
 
+  struct Reusable {
+    int kept = 0;                // positions that the table and the prompt have in common
+    int whole = 0;               // blocks that hold them alone
+    std::vector<BlockId> found;  // published ones that go on from there; pinned by nobody
+  };
+  Reusable reusable(std::span<const Token> tokens, std::span<const Token> prompt) const;
   std::optional<BlockId> last_published() const;
   void add_pinned(BlockId published);
   void drop_last();

@@ -1,0 +1,249 @@
+// Saved sessions: what comes back computes the same bits, and what is not exactly what was saved is
+// refused with the session left as it was.
+#include "engine/session_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "engine/session.h"
+#include "support/tiny_model.h"
+
+namespace kipp {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+
+constexpr int kBlocks = 12;
+constexpr int kCapacity = 128;
+constexpr std::size_t kHeader = sizeof(SessionFileHeader);
+
+std::shared_ptr<Model> open_model(std::string_view backend, Scheme scheme = Scheme::bf16) {
+  auto model = test::open_twin_model("tiny-tied", scheme, kBlocks, backend);
+  // 0xff in every byte is NaN: what was not restored and is read all the same shows.
+  const std::vector<std::byte> poison(model->backend().block_bytes(), std::byte{0xff});
+  for (BlockId block = 0; block < kBlocks; ++block) {
+    EXPECT_TRUE(model->backend().write_block(block, poison));
+  }
+  return model;
+}
+
+Session create(const std::shared_ptr<Model>& model, int capacity = kCapacity) {
+  auto session = Session::create(model, capacity);
+  EXPECT_TRUE(session) << session.error().message;
+  return *std::move(session);
+}
+
+std::vector<float> logits(const Session& session) {
+  return {session.logits().begin(), session.logits().end()};
+}
+
+std::string scratch(const std::string& name) { return (test::scratch_dir() / name).string(); }
+
+class SessionFileTest : public testing::TestWithParam<std::string_view> {
+ protected:
+  // 70 tokens: two full blocks and one that is not.
+  std::string save(std::size_t tokens = 70, const std::string& name = "saved") {
+    Session session = create(model_);
+    EXPECT_TRUE(session.sync(test::random_tokens(tokens, 1)));
+    const auto done = session.save(scratch(name));
+    EXPECT_TRUE(done) << done.error().message;
+    return scratch(name);
+  }
+  std::string save_bytes(const std::vector<std::byte>& bytes) {
+    test::write_file(scratch("edited"), bytes);
+    return scratch("edited");
+  }
+
+  const std::shared_ptr<Model> model_ = open_model(GetParam());
+};
+
+INSTANTIATE_TEST_SUITE_P(Backends, SessionFileTest, testing::Values("reference", "cpu"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+TEST_P(SessionFileTest, ComesBackInAnotherModelAndComputesTheSameBits) {
+  for (const std::size_t n : {1u, 31u, 32u, 33u, 70u, 96u}) {
+    const auto prompt = test::random_tokens(n, 1);
+    Session before = create(model_);
+    ASSERT_TRUE(before.sync(prompt));
+    ASSERT_TRUE(before.save(scratch("whole")));
+
+    const auto other = open_model(GetParam());  // has nothing of the first one's cache
+    Session after = create(other);
+    ASSERT_TRUE(after.sync(test::random_tokens(50, 2)));  // makes way
+    const auto restored = after.restore(scratch("whole"));
+    ASSERT_TRUE(restored) << restored.error().message;
+    EXPECT_THAT(after.tokens(), ElementsAreArray(prompt));
+    EXPECT_EQ(logits(after), logits(before)) << n;
+    for (const Token next : test::random_tokens(30, 3)) {
+      ASSERT_TRUE(before.append(next));
+      ASSERT_TRUE(after.append(next));
+      ASSERT_EQ(logits(after), logits(before)) << "after " << before.tokens().size();
+    }
+    const auto sound = other->pool().check();
+    EXPECT_TRUE(sound) << sound.error().message;
+  }
+}
+
+TEST_P(SessionFileTest, ItsFullBlocksServeOtherSessions) {
+  const std::string path = save();
+  const auto other = open_model(GetParam());
+  Session restored = create(other);
+  ASSERT_TRUE(restored.restore(path));
+  Session second = create(other);
+  EXPECT_EQ(second.sync(test::random_tokens(70, 1)).value(), 64);
+  EXPECT_EQ(logits(second), logits(restored));
+}
+
+TEST_P(SessionFileTest, NeitherEmptySessionsNorMissingLogitsAreSpecial) {
+  Session session = create(model_);
+  ASSERT_TRUE(session.save(scratch("empty")));
+  ASSERT_TRUE(session.sync(test::random_tokens(70, 1)));
+  ASSERT_TRUE(session.truncate(40));
+  ASSERT_TRUE(session.save(scratch("cut")));
+
+  ASSERT_TRUE(session.restore(scratch("empty")));
+  EXPECT_TRUE(session.tokens().empty());
+  EXPECT_TRUE(session.logits().empty());
+  ASSERT_TRUE(session.restore(scratch("cut")));
+  EXPECT_EQ(session.tokens().size(), 40u);
+  EXPECT_TRUE(session.logits().empty());
+  ASSERT_TRUE(session.append(5));
+  Session cold = create(open_model(GetParam()));
+  auto expected = test::random_tokens(70, 1);
+  expected.resize(40);
+  expected.push_back(5);
+  ASSERT_TRUE(cold.sync(expected));
+  EXPECT_EQ(logits(session), logits(cold));
+}
+
+// The same timeline gives the same bytes, whoever had its blocks before it.
+TEST_P(SessionFileTest, HoldsNothingOfOtherSequences) {
+  const auto poisoned = test::read_file(save(70, "poisoned"));
+  const auto clean = test::open_twin_model("tiny-tied", Scheme::bf16, kBlocks, GetParam());
+  Session session = create(clean);
+  ASSERT_TRUE(session.sync(test::random_tokens(70, 1)));
+  ASSERT_TRUE(session.save(scratch("clean")));
+  EXPECT_TRUE(test::read_file(scratch("clean")) == poisoned);
+}
+
+TEST_P(SessionFileTest, RefusesAnyDamage) {
+  const auto good = test::read_file(save());
+  Session session = create(model_);
+  ASSERT_TRUE(session.sync(test::random_tokens(45, 4)));
+  const auto before = logits(session);
+  const auto refuses = [&](const std::vector<std::byte>& bytes) {
+    const auto restored = session.restore(save_bytes(bytes));
+    return !restored && restored.error().code == ErrorCode::refused &&
+           !restored.error().message.empty();
+  };
+
+  std::vector<std::size_t> places(kHeader + 8);
+  for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
+  for (std::size_t at = places.size(); at < good.size(); at += good.size() / 40)
+    places.push_back(at);
+  for (std::size_t back = 1; back <= 8; ++back) places.push_back(good.size() - back);
+  auto bytes = good;
+  for (const std::size_t at : places) {
+    bytes[at] ^= std::byte{0x10};
+    EXPECT_TRUE(refuses(bytes)) << "byte " << at;
+    bytes[at] = good[at];
+  }
+
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{8}, kHeader - 1, kHeader,
+        kHeader + 7, kHeader + 8, kHeader + 70 * 4, kHeader + 70 * 4 + 1, good.size() / 2,
+        good.size() - 9, good.size() - 8, good.size() - 1}) {
+    EXPECT_TRUE(refuses({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)}))
+        << "cut to " << size;
+  }
+  auto longer = good;
+  longer.push_back(std::byte{0});
+  EXPECT_TRUE(refuses(longer));
+
+  EXPECT_EQ(session.restore(scratch("absent")).error().code, ErrorCode::io);
+
+  EXPECT_THAT(session.tokens(), ElementsAreArray(test::random_tokens(45, 4)));
+  EXPECT_EQ(logits(session), before) << "refusals leave the session as it was";
+  EXPECT_TRUE(session.restore(save_bytes(good))) << "the unharmed file still is one";
+}
+
+TEST_P(SessionFileTest, RefusesWhatDoesNotFitTheSession) {
+  const std::string path = save();
+  Session small = create(model_, 69);
+  ASSERT_TRUE(small.sync(test::random_tokens(3, 4)));
+  const auto refused = small.restore(path);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::exhausted);
+  EXPECT_THAT(refused.error().message, HasSubstr("70 tokens do not fit into its capacity of 69"));
+  EXPECT_EQ(small.tokens().size(), 3u);
+  EXPECT_FALSE(small.logits().empty());
+  Session enough = create(model_, 70);
+  EXPECT_TRUE(enough.restore(path));
+}
+
+TEST_P(SessionFileTest, RefusesSessionsOfOtherModels) {
+  const std::string path = save();
+  const auto refusal = [&](std::shared_ptr<Model> other) {
+    Session session = create(std::move(other));
+    const auto restored = session.restore(path);
+    EXPECT_FALSE(restored);
+    return restored ? std::string() : restored.error().message;
+  };
+  EXPECT_THAT(refusal(open_model(GetParam(), Scheme::q8_0)),
+              HasSubstr("scheme: expected a session of q8_0, found one of bf16"));
+  EXPECT_THAT(refusal(open_model(GetParam() == "cpu" ? "reference" : "cpu")),
+              AllOf(HasSubstr("backend: expected a session of"), HasSubstr(GetParam())));
+  EXPECT_THAT(refusal(test::open_twin_model("tiny-untied", Scheme::bf16, kBlocks, GetParam())),
+              HasSubstr("checkpoint: expected a session of"));
+
+  const std::string seeded = scratch("seed-8.gguf");
+  ASSERT_TRUE(synthesize(seeded, **find_synthetic("tiny-tied"), 8, Scheme::bf16, {}));
+  const auto other_weights = Model::open(
+      seeded, {.backend = std::string(GetParam()), .allow_synthetic = true, .kv_blocks = kBlocks});
+  ASSERT_TRUE(other_weights) << other_weights.error().message;
+  EXPECT_THAT(refusal(*other_weights), HasSubstr("source: expected a session of"));
+
+  const auto f32 =
+      Model::open(test::tiny_artifact_path("tiny-tied", Scheme::bf16), {.backend = "reference",
+                                                                        .allow_synthetic = true,
+                                                                        .kv_blocks = kBlocks,
+                                                                        .kv_store = KvStore::f32});
+  ASSERT_TRUE(f32) << f32.error().message;
+  EXPECT_THAT(refusal(*f32), HasSubstr("KV policy: expected a session of f32, found one of bf16"));
+}
+
+// A limit on the size of files fails a write half-way, as a full disk does.
+TEST_P(SessionFileTest, AFullDiskLeavesTheEarlierFile) {
+  const std::string path = save(20, "kept");
+  const auto earlier = test::read_file(path);
+  Session session = create(model_);
+  ASSERT_TRUE(session.sync(test::random_tokens(70, 1)));
+
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small{.rlim_cur = 700'000, .rlim_max = limit.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto saved = session.save(path);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  std::signal(SIGXFSZ, handler);
+
+  ASSERT_FALSE(saved);
+  EXPECT_EQ(saved.error().code, ErrorCode::io);
+  EXPECT_TRUE(test::read_file(path) == earlier);
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+  EXPECT_TRUE(session.save(path));
+  EXPECT_GT(test::read_file(path).size(), earlier.size());
+}
+
+}  // namespace
+}  // namespace kipp
