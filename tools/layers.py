@@ -23,6 +23,7 @@ ALLOWED = {
     "backend": {"base", "model", "kvquant"},
     "engine": {"base", "model", "tokenizer", "kv", "kvquant", "backend"},
     "convert": {"base", "model", "tokenizer"},
+    "capi": {"base", "model", "tokenizer", "engine", "backend"},
     "server": {"base", "model", "tokenizer", "engine"},
     "cli": {"base", "model", "tokenizer", "engine", "convert", "backend"},
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "backend/registry.h"
@@ -69,8 +70,8 @@ struct Model::Impl {
   Artifact artifact;
   Tokenizer tokenizer;
   std::unique_ptr<Backend> backend;
-  BlockPool pool;
-  SessionOrigin origin = {};  // once the backend has loaded
+  std::optional<BlockPool> pool;  // like origin, once the backend has found room for its blocks
+  SessionOrigin origin = {};
   SeqId next_sequence = 0;
   std::atomic<int> n_sessions = 0;  // kClaimed: none, and one owner has the model to itself
 };
@@ -90,9 +91,10 @@ Result<std::shared_ptr<Model>> Model::open(const std::string& path, const ModelO
   auto impl = std::unique_ptr<Impl>(new Impl{.artifact = std::move(artifact),
                                              .tokenizer = {},
                                              .backend = std::move(backend),
-                                             .pool = BlockPool(blocks)});
+                                             .pool = std::nullopt});
   KIPP_TRY(impl->backend->load(impl->artifact, {.blocks = blocks, .store = options.kv_store},
                                options.load));
+  impl->pool.emplace(blocks);
   impl->origin = origin_of(impl->artifact, *impl->backend, options.kv_store);
   return std::shared_ptr<Model>(new Model(std::move(impl)));
 }
@@ -101,8 +103,8 @@ const Artifact& Model::artifact() const { return impl_->artifact; }
 const Checkpoint& Model::checkpoint() const { return impl_->artifact.checkpoint(); }
 const Tokenizer& Model::tokenizer() const { return impl_->tokenizer; }
 Backend& Model::backend() { return *impl_->backend; }
-BlockPool& Model::pool() { return impl_->pool; }
-PoolStats Model::pool_stats() const { return impl_->pool.stats(); }
+BlockPool& Model::pool() { return *impl_->pool; }
+PoolStats Model::pool_stats() const { return impl_->pool->stats(); }
 const SessionOrigin& Model::origin() const { return impl_->origin; }
 
 Result<std::shared_ptr<Model>> Model::claim(std::shared_ptr<Model> model) {
@@ -176,7 +178,6 @@ void Session::Impl::accept(std::span<const Token> chunk, std::span<const float> 
 
 Result<LogitsView> Session::Impl::eval(std::span<const Token> chunk, LogitRows want) {
   const EvalItem step = item(chunk, want);
-  have_logits = false;
   KIPP_TRY_ASSIGN(view, model->backend().eval(std::span(&step, 1)));
   accept(chunk, want == LogitRows::none ? std::span<const float>() : view.row(view.rows - 1));
   return view;
@@ -194,7 +195,7 @@ Result<Session> Session::create(std::shared_ptr<Model> model, int capacity, Cach
                 capacity);
   }
   KIPP_TRY_ASSIGN(in_model, enter_model(model->impl_->n_sessions));
-  BlockPool& pool = model->impl_->pool;
+  BlockPool& pool = *model->impl_->pool;
   auto table = BlockTable::insure(pool, capacity, salt);
   if (!table) return no_room_for(capacity, pool);
   const SeqId sequence = model->impl_->next_sequence++;
@@ -214,7 +215,7 @@ Result<Session> Session::fork() {
   Impl& s = *impl_;
   KIPP_TRY_ASSIGN(in_model, enter_model(s.model->impl_->n_sessions));
   auto fork = s.table.fork(s.tokens, s.capacity);
-  if (!fork) return no_room_for(s.capacity, s.model->impl_->pool);
+  if (!fork) return no_room_for(s.capacity, *s.model->impl_->pool);
   s.copy(fork->copy);
   auto impl = std::unique_ptr<Impl>(new Impl{.model = s.model,
                                              .in_model = std::move(in_model),
@@ -251,7 +252,7 @@ Result<int> Session::sync(std::span<const Token> prompt, const Progress& progres
   const auto found =
       prompt.first(static_cast<std::size_t>(reused)).subspan(static_cast<std::size_t>(at_hand));
   s.tokens.insert(s.tokens.end(), found.begin(), found.end());
-  s.model->impl_->pool.count_lookup(static_cast<std::size_t>(total - at_hand));
+  s.model->impl_->pool->count_lookup(static_cast<std::size_t>(total - at_hand));
 
   if (progress) progress(reused, total);
   while (s.length() < total) {
@@ -272,6 +273,7 @@ Result<int> Session::sync(std::span<const Token> prompt, const Progress& progres
 
 Result<void> Session::append(Token token) {
   KIPP_TRY(impl_->room_for(impl_->tokens.size() + 1));
+  KIPP_TRY(validate_tokens(std::span(&token, 1), "token"));
   KIPP_TRY(impl_->eval(std::span(&token, 1), LogitRows::last));
   impl_->table.publish(impl_->tokens);
   return {};
@@ -279,6 +281,7 @@ Result<void> Session::append(Token token) {
 
 Result<LogitsView> Session::append_scored(std::span<const Token> tokens) {
   KIPP_TRY(impl_->room_for(impl_->tokens.size() + tokens.size()));
+  KIPP_TRY(validate_tokens(tokens, "tokens"));
   return impl_->eval(tokens, LogitRows::all);
 }
 
@@ -287,6 +290,9 @@ Result<void> Session::append_together(std::span<const Step> steps) {
   items.reserve(steps.size());
   for (const Step& step : steps) {
     Impl& s = *step.session->impl_;
+    if (std::ranges::count(steps, step.session, &Step::session) > 1) {
+      return fail(ErrorCode::invalid, "sessions: expected each once, found one of them twice");
+    }
     if (s.model != steps.front().session->impl_->model) {
       return fail(ErrorCode::invalid, "sessions: expected those of one model, found those of two");
     }

@@ -95,7 +95,7 @@ TEST_P(SessionSteps, TogetherIsAllOrNothing) {
     return done ? std::string() : done.error().message;
   };
   EXPECT_THAT(refused({{&first, one}, {&full, one}}), HasSubstr("do not fit"));
-  EXPECT_THAT(refused({{&first, one}, {&first, one}}), HasSubstr("sequence"));
+  EXPECT_THAT(refused({{&first, one}, {&first, one}}), HasSubstr("found one of them twice"));
   EXPECT_THAT(refused({{&first, none}}), HasSubstr("at least one token"));
   EXPECT_THAT(refused({{&first, bad}}), HasSubstr("expected a token id"));
   EXPECT_THAT(refused({}), HasSubstr("at least one"));
