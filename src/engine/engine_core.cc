@@ -41,6 +41,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(const EngineParts& parts,
     return fail(ErrorCode::invalid, "kv_blocks: expected at least 1, found {}",
                 parts.pool->total());
   }
+  KIPP_TRY(validate(options.speculation));
   const EngineOptions agreed = effective(parts, options);
   KIPP_TRY(check_range("max_sequences", options.max_sequences, 1,
                        std::min(agreed.max_step_tokens, info.max_logit_rows)));
@@ -56,7 +57,8 @@ EngineCore::EngineCore(const EngineParts& parts, const EngineOptions& options)
       setting_{.tokenizer = parts.tokenizer,
                .stop_tokens = parts.stop_tokens,
                .capacity = options.max_positions,
-               .clock = parts.clock},
+               .clock = parts.clock,
+               .speculation = &options_.speculation},
       budget_{.tokens = options.max_step_tokens,
               .logit_rows = parts.backend->info().max_logit_rows,
               .prompt_tokens_beside_generation = options.prompt_tokens_beside_generation} {
@@ -139,8 +141,19 @@ void EngineCore::plan() {
     }
     progress_.push_back(sequence->progress());
   }
+  if (options_.speculation.drafter) propose();
   plan_step(progress_, budget_, planned_);
   for (const PlannedItem& planned : planned_) items_.push_back(sequence_of(planned)->item(planned));
+}
+
+void EngineCore::propose() {
+  const auto n_generating =
+      static_cast<int>(std::ranges::count(progress_, Phase::generate, &SequenceProgress::phase));
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (progress_[i].phase != Phase::generate) continue;
+    running_[i]->propose(n_generating);
+    progress_[i] = running_[i]->progress();
+  }
 }
 
 void EngineCore::accept(const LogitsView& logits) {
@@ -151,13 +164,15 @@ void EngineCore::accept(const LogitsView& logits) {
     const LogitsView own = part_of(logits, row, rows);
     row += rows;
     const int drawn_before = sequence->generated_tokens();
+    const SpeculationStats speculated_before = sequence->speculated();
     const auto ended = sequence->accept(planned, own);
     const int drawn = sequence->generated_tokens() - drawn_before;
     stats_.generated_tokens += static_cast<std::uint64_t>(drawn);
+    stats_.speculation += sequence->speculated() - speculated_before;
     if (progress_[static_cast<std::size_t>(planned.sequence)].phase == Phase::prompt) {
       stats_.prompt_tokens += static_cast<std::uint64_t>(planned.tokens);
     }
-    if (ended) end(sequence, *ended, own.row(rows - 1));
+    if (ended) end(sequence, ended->reason, ended->logits);
   }
 }
 

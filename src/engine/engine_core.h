@@ -32,7 +32,8 @@ struct EngineOptions {
   // Prompt tokens of a step that also continues running sequences. What is added to the time
   // between two tokens of a stream while somebody's long prompt is read.
   int prompt_tokens_beside_generation = 32;
-  int max_positions = 0;  // of one sequence; 0: the checkpoint's context length
+  int max_positions = 0;         // of one sequence; 0: the checkpoint's context length
+  Speculation speculation = {};  // off; changes how fast tokens come and nothing else
 };
 
 // What an engine works on. All of it outlives the engine, which is the only user of backend and
@@ -54,6 +55,7 @@ struct EngineStats {
   std::uint64_t prompt_tokens = 0;     // evaluated
   std::uint64_t cached_tokens = 0;     // found in the cache instead
   std::uint64_t generated_tokens = 0;  // drawn
+  SpeculationStats speculation;
   std::uint64_t finished = 0;
   std::uint64_t failed = 0;
   Clock::Time step_time{0};  // of all steps
@@ -91,6 +93,7 @@ class EngineCore {
 
   void admit();
   void plan();
+  void propose();
   void accept(const LogitsView& logits);
   void fail_step(const Error& error);
   void end(std::unique_ptr<Sequence>& sequence, FinishReason reason,

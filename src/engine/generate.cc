@@ -27,28 +27,106 @@ void emit(std::optional<Token> token, const std::string& text, const GenerateHoo
   if (hooks.on_text) hooks.on_text({token, text});
 }
 
-// Draws until something ends it; the session stands behind the prompt.
-Result<FinishReason> decode(const Model& model, Session& session, std::span<const Token> prompt,
-                            const GenerateParams& params, const GenerateHooks& hooks,
-                            TextStream& stream, Generation& out) {
-  const auto stop_tokens = model.checkpoint().stop_tokens;
-  while (static_cast<int>(out.tokens.size()) < params.max_tokens) {
+// What a generation draws from, and who hears of it.
+struct Decoding {
+  const Model& model;
+  std::span<const Token> prompt;
+  const GenerateParams& params;
+  const GenerateHooks& hooks;
+  TextStream& stream;
+  Generation& out;
+
+  std::span<const Token> stop_tokens() const {
+    if (params.ignore_eos) return {};
+    return model.checkpoint().stop_tokens;
+  }
+
+  // One token from a row of logits, unless the generation is over. `full`: nothing can be evaluated
+  // behind this row. Why the generation ends, if it does.
+  std::optional<FinishReason> draw(std::span<const float> logits, bool full) const {
+    const auto n_drawn = [this] { return static_cast<int>(out.tokens.size()); };
+    if (n_drawn() == params.max_tokens) return FinishReason::length;
     if (cancelled(hooks)) return FinishReason::interrupted;
-    const Token token = sample(session.logits(), params.sampling, {prompt, out.tokens},
+    const Token token = sample(logits, params.sampling, {prompt, out.tokens},
                                /*draw=*/out.tokens.size());
     out.tokens.push_back(token);
-    if (!params.ignore_eos && std::ranges::find(stop_tokens, token) != stop_tokens.end()) {
-      return FinishReason::stop;
-    }
+    const auto stops = stop_tokens();
+    if (std::ranges::find(stops, token) != stops.end()) return FinishReason::stop;
     emit(token, stream.push(token), hooks, out);
     if (stream.stopped()) return FinishReason::stop;
-    const bool last = static_cast<int>(out.tokens.size()) == params.max_tokens ||
-                      static_cast<int>(session.tokens().size()) == session.capacity();
-    if (last) break;
-    KIPP_TRY(session.append(token));
+    if (n_drawn() == params.max_tokens || full) return FinishReason::length;
+    return std::nullopt;
+  }
+};
+
+// Draws until something ends it; the session stands behind the prompt.
+Result<FinishReason> decode_plain(const Decoding& decoding, Session& session) {
+  while (true) {
+    const bool full = static_cast<int>(session.tokens().size()) == session.capacity();
+    if (const auto ended = decoding.draw(session.logits(), full)) return *ended;
+    KIPP_TRY(session.append(decoding.out.tokens.back()));
+    ++decoding.out.decode_steps;
+  }
+}
+
+// The same, with proposals evaluated behind the drawn tokens. After an error the session holds what
+// plain decoding would have left.
+Result<FinishReason> decode_speculative(const Decoding& decoding, Session& session,
+                                        Speculator& speculator) {
+  Generation& out = decoding.out;
+  std::vector<Token> timeline(decoding.prompt.begin(), decoding.prompt.end());
+  std::vector<Token> step;  // the token drawn last, then a proposal
+  LogitsView rows{.data = session.logits().data(), .rows = 1};
+  // Row i belongs to position `base` + i; the proposed tokens are step[1..].
+  int base = static_cast<int>(session.tokens().size()) - 1;
+  int row = 0;
+  while (true) {
+    const auto ended = decoding.draw(rows.row(row), base + row + 1 == session.capacity());
+    const bool drawn = out.tokens.size() > timeline.size() - decoding.prompt.size();
+    if (drawn) timeline.push_back(out.tokens.back());
+    const bool proposed = row + 1 < rows.rows;
+    if (!ended && proposed && step[static_cast<std::size_t>(row) + 1] == timeline.back()) {
+      ++row;
+      ++out.decode_steps;
+      continue;
+    }
+    if (rows.rows > 1) {
+      KIPP_TRY(session.keep(base + row + 1, rows.row(row)));
+      speculator.settle(rows.rows - 1, row);
+    }
+    if (ended) return *ended;
+
+    const int n_left = decoding.params.max_tokens - static_cast<int>(out.tokens.size());
+    const int n_free = session.capacity() - static_cast<int>(timeline.size());
+    const auto draft =
+        speculator.propose(timeline, std::min({n_left - 1, n_free, session.max_scored() - 1}));
+    base = static_cast<int>(timeline.size()) - 1;
+    row = 0;
+    step.assign(1, timeline.back());
+    step.insert(step.end(), draft.begin(), draft.end());
+    if (draft.empty()) {
+      KIPP_TRY(session.append(timeline.back()));
+      rows = {.data = session.logits().data(), .rows = 1};
+    } else {
+      KIPP_TRY_ASSIGN(scored, session.append_scored(step));
+      rows = scored;
+    }
     ++out.decode_steps;
   }
-  return FinishReason::length;
+}
+
+Result<FinishReason> decode(const Decoding& decoding, Session& session) {
+  const GenerateParams& params = decoding.params;
+  if (!params.speculation.drafter) return decode_plain(decoding, session);
+  Speculator speculator(params.speculation,
+                        {.sampling = params.sampling,
+                         .n_prompt = static_cast<int>(decoding.prompt.size()),
+                         .n_positions = session.capacity(),
+                         .salt = session.salt()},
+                        decoding.stop_tokens());
+  auto finish = decode_speculative(decoding, session, speculator);
+  decoding.out.speculation = speculator.stats();
+  return finish;
 }
 
 }  // namespace
@@ -56,6 +134,7 @@ Result<FinishReason> decode(const Model& model, Session& session, std::span<cons
 Result<Generation> generate(const Model& model, Session& session, std::span<const Token> prompt,
                             const GenerateParams& params, const GenerateHooks& hooks) {
   KIPP_TRY(validate(params.sampling));
+  KIPP_TRY(validate(params.speculation));
   if (params.max_tokens < 0) {
     return fail(ErrorCode::invalid, "max_tokens: expected at least 0, found {}", params.max_tokens);
   }
@@ -85,7 +164,13 @@ Result<Generation> generate(const Model& model, Session& session, std::span<cons
 
   TextStream stream(model.tokenizer(), std::move(stops));
   const auto decode_start = Clock::now();
-  KIPP_TRY_ASSIGN(finish, decode(model, session, prompt, params, hooks, stream, out));
+  const Decoding decoding{.model = model,
+                          .prompt = prompt,
+                          .params = params,
+                          .hooks = hooks,
+                          .stream = stream,
+                          .out = out};
+  KIPP_TRY_ASSIGN(finish, decode(decoding, session));
   if (const std::string rest = stream.finish(); !rest.empty()) {
     emit(std::nullopt, rest, hooks, out);
   }

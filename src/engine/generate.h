@@ -15,6 +15,7 @@
 #include "base/types.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
+#include "engine/speculation.h"
 #include "engine/text_stream.h"
 
 namespace kipp {
@@ -24,6 +25,7 @@ struct GenerateParams {
   int max_tokens = 0;             // >= 0; 0 evaluates the prompt and draws nothing
   std::vector<std::string> stop;  // as StopMatcher takes them
   bool ignore_eos = false;        // stop tokens neither end the generation nor show in the text
+  Speculation speculation = {};   // off; changes how fast tokens come and nothing else
 };
 
 // What one drawn token added to the text: nothing while a character or a possible stop string is
@@ -50,6 +52,7 @@ struct Generation {
   int decode_steps = 0;      // drawn tokens that were evaluated in their turn
   double prompt_seconds = 0;
   double decode_seconds = 0;
+  SpeculationStats speculation;
   // XXH3-64 of the last logits' bytes, so that nondeterminism shows where texts agree. Absent when
   // the prompt was interrupted.
   std::optional<std::uint64_t> logits_hash;

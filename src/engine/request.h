@@ -10,6 +10,7 @@
 
 #include "base/types.h"
 #include "engine/sampler.h"
+#include "engine/speculation.h"
 #include "engine/text_stream.h"
 #include "kv/prefix_index.h"
 
@@ -69,6 +70,7 @@ struct Finished {
   std::string matched_stop;  // the stop string that ended it, if one did
   Usage usage;
   Timings timings;
+  SpeculationStats speculation;
   // XXH3-64 of the last logits' bytes, as generate() gives it. Absent when interrupted: the row is
   // gone by then.
   std::optional<std::uint64_t> logits_hash;

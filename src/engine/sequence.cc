@@ -68,6 +68,14 @@ bool Sequence::admit(BlockPool& pool) {
   if (!table_) return false;
   tokens_.reserve(static_cast<std::size_t>(positions_) + 1);  // the last one drawn has no position
   evaluated_ = cached_ = table_->published_positions();
+  if (setting_.speculation->drafter) {
+    speculator_.emplace(*setting_.speculation,
+                        DraftTask{.sampling = request_.sampling,
+                                  .n_prompt = n_prompt_,
+                                  .n_positions = positions_,
+                                  .salt = request_.salt},
+                        stop_tokens());
+  }
   report_prompt();
   return true;
 }
@@ -87,6 +95,15 @@ int Sequence::look_for_prefix() {
   return skipped;
 }
 
+void Sequence::propose(int n_generating) {
+  if (!speculator_) return;
+  const int n_left = request_.max_tokens - generated_tokens();
+  const int n_free = positions_ - static_cast<int>(tokens_.size());
+  const auto draft = speculator_->propose(timeline(), std::min(n_left - 1, n_free), n_generating);
+  n_proposed_ = static_cast<int>(draft.size());
+  tokens_.insert(tokens_.end(), draft.begin(), draft.end());
+}
+
 EvalItem Sequence::item(const PlannedItem& planned) {
   if (!began_) began_ = setting_.clock->now();
   const int end = planned.pos + planned.tokens;
@@ -99,17 +116,42 @@ EvalItem Sequence::item(const PlannedItem& planned) {
           .want = planned.want};
 }
 
-std::optional<FinishReason> Sequence::accept(const PlannedItem& planned, const LogitsView& rows) {
-  evaluated_ = planned.pos + planned.tokens;
-  if (evaluated_ / kBlockPositions > table_->published_positions() / kBlockPositions) {
-    table_->publish(evaluated());
-  }
+std::optional<Sequence::Ending> Sequence::accept(const PlannedItem& planned,
+                                                 const LogitsView& rows) {
+  proposed_.assign(tokens_.end() - n_proposed_, tokens_.end());
+  tokens_.resize(timeline().size());
+  n_proposed_ = 0;
+  // What the scheduler granted. A row of logits for every token of a step with proposals, else at
+  // most for the last.
+  const int verified = rows.rows > 0 ? rows.rows - 1 : 0;
+  evaluated_ = planned.pos + planned.tokens - verified;
+  publish();
   if (planned.pos < n_prompt_) {
     if (evaluated_ >= n_prompt_) generating_ = setting_.clock->now();
     report_prompt();
   }
   if (rows.rows == 0) return std::nullopt;
-  return draw(rows.row(rows.rows - 1));
+
+  int row = 0;
+  auto ended = draw(rows.row(row));
+  while (!ended && row < verified && tokens_.back() == proposed_[static_cast<std::size_t>(row)]) {
+    ++evaluated_;
+    ended = draw(rows.row(++row));
+  }
+  if (verified > 0) {
+    table_->truncate(evaluated_);
+    publish();
+    speculator_->settle(verified, row);
+  }
+  if (speculator_) speculated_ = speculator_->stats();
+  if (!ended) return std::nullopt;
+  return Ending{.reason = *ended, .logits = rows.row(row)};
+}
+
+void Sequence::publish() {
+  if (evaluated_ / kBlockPositions > table_->published_positions() / kBlockPositions) {
+    table_->publish(evaluated());
+  }
 }
 
 void Sequence::report_prompt() {
@@ -122,10 +164,8 @@ std::optional<FinishReason> Sequence::draw(std::span<const float> logits) {
   const Token token = sample(logits, request_.sampling, {prompt(), generated()},
                              static_cast<std::uint64_t>(generated_tokens()));
   tokens_.push_back(token);
-  const auto stop_tokens = setting_.stop_tokens;
-  if (!request_.ignore_eos && std::ranges::find(stop_tokens, token) != stop_tokens.end()) {
-    return FinishReason::stop;
-  }
+  const auto stops = stop_tokens();
+  if (std::ranges::find(stops, token) != stops.end()) return FinishReason::stop;
   TextDelta delta{.token = token, .text = text_.push(token), .logprobs = {}};
   if (request_.top_logprobs >= 0) {
     delta.logprobs = Logprobs{.chosen = logprob_of(logits, token),
@@ -141,6 +181,7 @@ std::optional<FinishReason> Sequence::draw(std::span<const float> logits) {
 
 void Sequence::release() {
   table_.reset();
+  speculator_.reset();  // a draft model's memory goes back too
   place_.reset();
 }
 
@@ -155,6 +196,7 @@ void Sequence::finish(FinishReason reason, std::span<const float> last_logits) {
                               .cached_tokens = cached_,
                               .generated_tokens = generated_tokens()},
                     .timings = timings(),
+                    .speculation = speculated_,
                     .logits_hash = {}};
   if (!last_logits.empty()) {
     finished.logits_hash = XXH3_64bits(last_logits.data(), last_logits.size_bytes());

@@ -37,6 +37,7 @@ class Sequence {
     std::span<const Token> stop_tokens;
     int capacity;  // the most positions a sequence may evaluate
     const Clock* clock;
+    const Speculation* speculation;
   };
 
   // Refuses values out of range and a prompt that does not fit, in a sentence.
@@ -54,13 +55,21 @@ class Sequence {
   // The rest: once admitted.
 
   SequenceProgress progress() const;
+  // While it generates: proposes tokens for its next step, which progress() and item() then include
+  // until accept(). n_generating: sequences that do, this one included.
+  void propose(int n_generating);
   // Skips what others have published of its prompt since; returns how many tokens.
   int look_for_prefix();
   // Its share of a step, with the blocks for it; valid until the sequence changes.
   EvalItem item(const PlannedItem& planned);
-  // The step was evaluated: `rows` are the logits of the item's last tokens. Publishes full blocks,
-  // draws, tells the reader. Why the request has ended, if it has: finish() is due.
-  std::optional<FinishReason> accept(const PlannedItem& planned, const LogitsView& rows);
+  // How its request has ended: finish() is due, while these logits are there.
+  struct Ending {
+    FinishReason reason;
+    std::span<const float> logits;  // of its last evaluated token
+  };
+  // The step was evaluated: `rows` are the logits of the item's last tokens. Draws, forgets what
+  // was proposed and not drawn, publishes full blocks, tells the reader.
+  std::optional<Ending> accept(const PlannedItem& planned, const LogitsView& rows);
 
   // Terminal, in any state. Blocks and place go back first, so that whoever hears of the end can
   // have them. `last_logits`: while they are there.
@@ -68,26 +77,37 @@ class Sequence {
   void fail(const Error& error);
 
   int cached_tokens() const { return cached_; }
-  int generated_tokens() const { return static_cast<int>(tokens_.size()) - n_prompt_; }
+  int generated_tokens() const { return static_cast<int>(generated().size()); }
+  // What came of proposals, as of the last accept().
+  const SpeculationStats& speculated() const { return speculated_; }
 
  private:
   Sequence(RequestId id, Request request, EventSink sink, TextStream text, Place place,
            const Setting& setting);
 
   std::span<const Token> prompt() const { return std::span(tokens_).first(n_prompt()); }
-  std::span<const Token> generated() const { return std::span(tokens_).subspan(n_prompt()); }
+  // The prompt and what was drawn.
+  std::span<const Token> timeline() const {
+    return std::span(tokens_).first(tokens_.size() - static_cast<std::size_t>(n_proposed_));
+  }
+  std::span<const Token> generated() const { return timeline().subspan(n_prompt()); }
   std::span<const Token> evaluated() const {
     return std::span(tokens_).first(static_cast<std::size_t>(evaluated_));
   }
   std::size_t n_prompt() const { return static_cast<std::size_t>(n_prompt_); }
 
+  std::span<const Token> stop_tokens() const {
+    return request_.ignore_eos ? std::span<const Token>() : setting_.stop_tokens;
+  }
+
   void release();
   void report_prompt();
+  void publish();
   std::optional<FinishReason> draw(std::span<const float> logits);
   Timings timings() const;
 
   const RequestId id_;
-  std::vector<Token> tokens_;  // the prompt, then what was drawn
+  std::vector<Token> tokens_;  // the prompt, what was drawn, within a step what is proposed
   const Request request_;      // its prompt has moved to tokens_
   EventSink sink_;
   TextStream text_;
@@ -95,9 +115,13 @@ class Sequence {
   const Setting setting_;
   const int n_prompt_;
   const int positions_;
-  int evaluated_ = 0;  // of tokens_: their keys and values are in table_
-  int cached_ = 0;     // of the prompt: evaluated by others
+  int evaluated_ = 0;   // of tokens_: their keys and values are in table_
+  int cached_ = 0;      // of the prompt: evaluated by others
+  int n_proposed_ = 0;  // of tokens_, the last ones
   std::optional<BlockTable> table_;
+  std::optional<Speculator> speculator_;  // while admitted, where anybody speculates
+  std::vector<Token> proposed_;           // scratch of accept()
+  SpeculationStats speculated_;
   const Clock::Time submitted_;
   std::optional<Clock::Time> began_;       // with the prompt
   std::optional<Clock::Time> generating_;  // since the prompt was evaluated
