@@ -19,6 +19,7 @@ void add_inspect_command(CLI::App& app, int& exit_code);
 void add_run_command(CLI::App& app, int& exit_code);
 void add_chat_command(CLI::App& app, int& exit_code);
 void add_bench_command(CLI::App& app, int& exit_code);
+void add_perplexity_command(CLI::App& app, int& exit_code);
 
 // Prints `kipp COMMAND: sentence` on standard error and returns the exit code the error deserves.
 int report_error(std::string_view command, const Error& error);
