@@ -150,20 +150,6 @@ const BenchmarkCase& largest(const std::vector<BenchmarkCase>& cases) {
   return *std::ranges::max_element(cases, {}, &BenchmarkCase::blocks);
 }
 
-Result<void> check_cache(const PlannedModel& planned, const Artifact& artifact) {
-  const BenchmarkCase& most = largest(planned.cases);
-  const std::size_t bytes =
-      static_cast<std::size_t>(most.blocks()) * kv_block_bytes(artifact.config(), 2);
-  const std::size_t available = available_memory();
-  if (available == 0 || bytes <= available) return {};
-  constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-  return fail(ErrorCode::exhausted,
-              "memory: {:.1f} GiB of KV cache needed for {} x {} positions of {}, {:.1f} GiB "
-              "available; ask for a smaller --depth or --batch",
-              static_cast<double>(bytes) / kGib, most.batch, most.positions(),
-              artifact.checkpoint().id, static_cast<double>(available) / kGib);
-}
-
 // One entry per model and scheme, every one of them opened once, so that nothing is measured
 // before everything is known to be measurable.
 Result<std::vector<PlannedModel>> plan(const BenchFlags& flags, const BenchSettings& settings) {
@@ -191,7 +177,7 @@ Result<std::vector<PlannedModel>> plan(const BenchFlags& flags, const BenchSetti
       planned.path = path;
       KIPP_TRY_ASSIGN(artifact, open_artifact(planned.flags, path));
       KIPP_TRY(plan_cases(settings, artifact, planned));
-      KIPP_TRY(check_cache(planned, artifact));
+      KIPP_TRY(check_cache(largest(planned.cases), artifact.checkpoint(), available_memory()));
       for (const int depth : planned.depths_left_out) {
         fmt::print(stderr, "kipp bench: depth {} is left out: {} has {} positions\n", depth,
                    artifact.checkpoint().id, artifact.config().context_length);

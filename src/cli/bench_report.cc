@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "base/statistics.h"
-
 namespace kipp {
 namespace {
 
@@ -13,7 +11,8 @@ using Json = nlohmann::ordered_json;
 
 // A result in the units of the report.
 struct Figures {
-  double median = 0;  // tokens per second
+  double repetition = 0;  // seconds, the median
+  double median = 0;      // tokens per second in that time
   double least = 0;
   double most = 0;
   double bytes_rate = 0;  // per second, at the median
@@ -23,11 +22,12 @@ struct Figures {
 
   Figures(const BenchmarkResult& result, const MachinePeaks& peaks) {
     const std::vector<double> rates = result.rates();
-    median = kipp::median(rates);
+    repetition = result.median_seconds();
+    median = static_cast<double>(result.what.batch) * result.what.tokens / repetition;
     least = std::ranges::min(rates);
     most = std::ranges::max(rates);
-    bytes_rate = result.cost.bytes / result.median_seconds();
-    flops_rate = result.cost.flops / result.median_seconds();
+    bytes_rate = result.cost.bytes / repetition;
+    flops_rate = result.cost.flops / repetition;
     bytes_share = bytes_rate / peaks.read_bytes;
     flops_share = flops_rate / peaks.multiply_add;
   }

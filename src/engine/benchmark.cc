@@ -96,6 +96,19 @@ BenchmarkCost cost_of(const BenchmarkCase& what, const ModelCost& model, int max
   return cost;
 }
 
+Result<void> check_cache(const BenchmarkCase& what, const Checkpoint& checkpoint,
+                         std::size_t available) {
+  const std::size_t bytes =
+      static_cast<std::size_t>(what.blocks()) * kv_block_bytes(checkpoint.config, 2);
+  if (available == 0 || bytes <= available) return {};
+  constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+  return fail(ErrorCode::exhausted,
+              "memory: {:.1f} GiB of KV cache needed for {} x {} positions of {}, {:.1f} GiB "
+              "available; ask for a smaller --depth or --batch",
+              static_cast<double>(bytes) / kGib, what.batch, what.positions(), checkpoint.id,
+              static_cast<double>(available) / kGib);
+}
+
 std::vector<double> BenchmarkResult::rates() const {
   std::vector<double> rates;
   for (const double s : seconds) {

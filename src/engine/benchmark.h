@@ -12,6 +12,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -61,6 +62,11 @@ struct ModelCost {
 
 ModelCost model_cost(const Artifact& artifact);
 BenchmarkCost cost_of(const BenchmarkCase& what, const ModelCost& model, int max_step_tokens);
+
+// Refuses a case whose cache does not fit into `available` bytes of memory (0: not known,
+// accepted). What else a backend needs is checked when it loads.
+Result<void> check_cache(const BenchmarkCase& what, const Checkpoint& checkpoint,
+                         std::size_t available);
 
 struct BenchmarkResult {
   BenchmarkCase what;
