@@ -41,11 +41,12 @@ def _mark(x: float, y: float, number: int) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{COLORS[number % len(COLORS)]}"/>'
 
 
-def _panel(panel: Panel, left: float, x_name: str) -> list[str]:
+def _panel(panel: Panel, left: float, x_name: str, x_ticks: list[str] | None) -> list[str]:
     right, bottom = left + PLOT_WIDTH, TOP + PLOT_HEIGHT
-    x_max = math.ceil(max(x for curve in panel.curves for x, _ in curve.points))
+    x_max = max(math.ceil(max(x for curve in panel.curves for x, _ in curve.points)), 1)
     exponents = [math.log10(y) for curve in panel.curves for _, y in curve.points]
-    low, high = math.floor(min(exponents) + 1e-9), math.ceil(max(exponents))
+    low = math.floor(min(exponents) + 1e-9)
+    high = max(math.ceil(max(exponents)), low + 1)
 
     def at_x(x: float) -> float:
         return left + PLOT_WIDTH * x / x_max
@@ -63,7 +64,7 @@ def _panel(panel: Panel, left: float, x_name: str) -> list[str]:
             parts += [_line(left, y, right, y, 'stroke="#eeeeee"') for y in inner]
     for x in range(x_max + 1):
         parts.append(_line(at_x(x), TOP, at_x(x), bottom))
-        parts.append(_text(at_x(x), bottom + 16, str(x)))
+        parts.append(_text(at_x(x), bottom + 16, str(x) if x_ticks is None else x_ticks[x] if x < len(x_ticks) else ""))
     parts.append(_text((left + right) / 2, bottom + BOTTOM - 10, x_name))
     middle, edge = TOP + PLOT_HEIGHT / 2, left - 50
     parts.append(_text(edge, middle, panel.y_name, extra=f' transform="rotate(-90 {edge:.1f} {middle:.1f})"'))
@@ -75,8 +76,9 @@ def _panel(panel: Panel, left: float, x_name: str) -> list[str]:
     return parts
 
 
-def log_chart(title: str, x_name: str, panels: list[Panel]) -> str:
-    """Panels side by side under one title and with one legend. x from 0, linear; y in powers of ten."""
+def log_chart(title: str, x_name: str, panels: list[Panel], x_ticks: list[str] | None = None) -> str:
+    """Panels side by side under one title and with one legend. x from 0, linear, named by x_ticks if they are given
+    (a point at 2 stands over the third); y in powers of ten."""
     legend = len(panels) * (LEFT + PLOT_WIDTH) + 14
     width, height = legend + LEGEND, TOP + PLOT_HEIGHT + BOTTOM
     parts = [
@@ -87,7 +89,7 @@ def log_chart(title: str, x_name: str, panels: list[Panel]) -> str:
         _text((LEFT + legend) / 2, 20, title, extra=' font-size="14"'),
     ]
     for at, panel in enumerate(panels):
-        parts += _panel(panel, LEFT + at * (LEFT + PLOT_WIDTH), x_name)
+        parts += _panel(panel, LEFT + at * (LEFT + PLOT_WIDTH), x_name, x_ticks)
     for number, curve in enumerate(panels[0].curves):
         y = TOP + 12 + 20 * number
         parts.append(_line(legend, y, legend + 26, y, _style(number, curve)))
