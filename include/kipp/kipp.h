@@ -21,10 +21,13 @@
  * during the call and never kept. Text is UTF-8.
  *
  * Structs. A struct with a `size` begins with it: set it to sizeof the struct, everything else to
- * zero, then what matters: `kipp_model_options options = {.size = sizeof options, .backend =
- * "cpu"};`. Later versions add members at the end, for which zero means what was before; a caller
- * built with an older header goes on working, and one built with a newer header is refused only if
- * it asks for something this library does not have. Structs without a `size` never change.
+ * zero, then what matters:
+ *
+ *     kipp_model_options options = {.size = sizeof options, .backend = "cpu", .kv_policy = "bf16"};
+ *
+ * Later versions add members at the end, for which zero means what was before; a caller built with
+ * an older header goes on working, and one built with a newer header is refused only if it asks for
+ * something this library does not have. Structs without a `size` never change.
  */
 #ifndef KIPP_KIPP_H_
 #define KIPP_KIPP_H_
@@ -54,8 +57,7 @@ extern "C" {
 
 typedef enum kipp_status {
   KIPP_OK = 0,
-  KIPP_INVALID =
-      1, /* a value is out of range or malformed, a handle is closed, a buffer is too small */
+  KIPP_INVALID = 1,     /* a value is out of range, a handle is closed, a buffer is too small */
   KIPP_REFUSED = 2,     /* a file is not what the registry pins, or not what was saved */
   KIPP_IO = 3,          /* the operating system said no: file, disk, permission */
   KIPP_NETWORK = 4,     /* a download failed */
@@ -80,8 +82,8 @@ typedef struct kipp_model_options {
   size_t size;
   const char* backend;   /* needed: "cpu" or "reference"; nothing falls back */
   const char* kv_policy; /* needed: how keys and values are kept: "bf16" */
-  const char* weights;   /* "packed" (also if NULL): a copy in the order the kernels read, or
-                          * "mapped": left in   the file, half the memory, slower */
+  const char* weights;   /* "packed" (also if NULL): a copy in the order the kernels read;
+                          * "mapped": left in the file, half the memory, slower */
   int32_t threads;       /* that compute; 0: one per core */
   int32_t kv_blocks;     /* of 32 positions each, for all sessions together; 0: one whole context */
   int32_t allow_synthetic; /* not 0: accept files with random weights (`kipp synthesize`) */
@@ -268,8 +270,7 @@ typedef struct kipp_sampling {
   int32_t top_k;     /* keep the k likeliest tokens; 0: all */
   float top_p; /* keep the fewest likeliest that hold this share of probability, up to 1; 0: all */
   float min_p; /* keep those at least min_p times as likely as the likeliest, up to 1; 0: all */
-  float repetition_penalty; /* above 1 discourages every token of prompt and output once; 0: none,
-                               as 1 */
+  float repetition_penalty; /* above 1 discourages each token of prompt and output; 0 and 1: none */
   float presence_penalty;   /* -2 to 2: taken off tokens among the last 64 generated */
   float frequency_penalty;  /* -2 to 2: taken off for each time among the last 64 generated */
   int32_t n_logit_bias;
@@ -297,9 +298,12 @@ typedef struct kipp_generate_options {
   const kipp_sampling* sampling; /* NULL: greedy */
   int32_t max_tokens;            /* 0: evaluate the prompt and draw nothing */
   int32_t ignore_eos;            /* not 0: stop tokens do not end it, and are not in the text */
-  const char* const* stop;       /* stop strings; the text ends before the first */
-  size_t n_stop;                 /* at most 4 */
-  kipp_progress progress;        /* of the prompt; may be NULL */
+  int32_t max_draft; /* 0: one token a step; else up to so many, at most 64, are proposed by what
+                      * followed the last time and checked in one step: the same tokens, sooner
+                      * where text repeats */
+  const char* const* stop; /* stop strings; the text ends before the first */
+  size_t n_stop;           /* at most 4 */
+  kipp_progress progress;  /* of the prompt; may be NULL */
   /* What a drawn token made certain: `bytes` bytes of whole characters, perhaps none, not ended by
    * a 0 and valid during the call. `token` is -1 in the last call, if text was still waiting. Not
    * 0: stop. May be NULL. */
@@ -315,6 +319,8 @@ typedef struct kipp_generation {
   int32_t evaluated_tokens; /* of the prompt */
   int32_t drawn_tokens;     /* a stop token included */
   int32_t appended_tokens;  /* of these: are in the session, behind the prompt */
+  int32_t drafted_tokens;   /* proposed and checked, with max_draft */
+  int32_t accepted_tokens;  /* of these: as drawn */
   double prompt_seconds;
   double decode_seconds;
 } kipp_generation;

@@ -11,12 +11,13 @@
 namespace kipp::capi {
 namespace {
 
-kipp_session* add_session(std::shared_ptr<OpenModel> of, Session session) {
-  ++of->open_sessions;
+kipp_session* add_session(const std::shared_ptr<OpenModel>& of, Session session) {
   auto open = std::make_shared<OpenSession>();
-  open->of = std::move(of);
+  open->of = of;
   open->session = std::move(session);
-  return add(std::move(open));
+  kipp_session* handle = add(std::move(open));
+  ++of->open_sessions;  // last: what comes before may run out of memory
+  return handle;
 }
 
 // A callback that asks to stop, as the flag that the engine looks at.
@@ -58,12 +59,13 @@ Result<SamplingParams> sampling_params(const kipp_sampling* given) {
   return params;
 }
 
-Result<GenerateParams> generate_params(const kipp_generate_options& options) {
+Result<GenerateParams> generate_params(const kipp_generate_options& options, Model& model) {
   GenerateParams params;
   KIPP_TRY_ASSIGN(sampling, sampling_params(options.sampling));
   params.sampling = std::move(sampling);
   params.max_tokens = options.max_tokens;
   params.ignore_eos = options.ignore_eos != 0;
+  if (options.max_draft != 0) params.speculation = ngram_speculation(model, options.max_draft);
   KIPP_TRY_ASSIGN(stops, values(options.stop, options.n_stop, "options.stop"));
   for (const char* stop : stops) {
     KIPP_TRY(need(stop, "options.stop"));
@@ -93,6 +95,8 @@ kipp_generation summary(const Generation& generation) {
           .evaluated_tokens = generation.evaluated_tokens,
           .drawn_tokens = static_cast<std::int32_t>(generation.tokens.size()),
           .appended_tokens = generation.decode_steps,
+          .drafted_tokens = static_cast<std::int32_t>(generation.speculation.drafted),
+          .accepted_tokens = static_cast<std::int32_t>(generation.speculation.accepted),
           .prompt_seconds = generation.prompt_seconds,
           .decode_seconds = generation.decode_seconds};
 }
@@ -114,7 +118,7 @@ kipp_status kipp_session_open(kipp_model* model, const kipp_session_options* opt
     const int whole = over->checkpoint().config.context_length;
     KIPP_TRY_ASSIGN(created, Session::create(over, agreed.capacity != 0 ? agreed.capacity : whole,
                                              agreed.salt));
-    *session = add_session(std::move(open), std::move(created));
+    *session = add_session(open, std::move(created));
     return {};
   });
 }
@@ -275,7 +279,8 @@ kipp_status kipp_session_generate(kipp_session* session, const int32_t* prompt, 
     KIPP_TRY_ASSIGN(tokens, values(prompt, n, "prompt"));
     KIPP_TRY_ASSIGN(agreed, read_struct(options, "options"));
     if (generation != nullptr) KIPP_TRY(checked_size(generation, "generation"));
-    KIPP_TRY_ASSIGN(params, generate_params(agreed));
+    Model& model = *open.open->of->model;
+    KIPP_TRY_ASSIGN(params, generate_params(agreed, model));
     Stop stop;
     GenerateHooks hooks;
     hooks.cancel = stop.flag();
@@ -286,7 +291,7 @@ kipp_status kipp_session_generate(kipp_session* session, const int32_t* prompt, 
                              event.text.size()));
       };
     }
-    KIPP_TRY_ASSIGN(done, generate(*open.open->of->model, open.session(), tokens, params, hooks));
+    KIPP_TRY_ASSIGN(done, generate(model, open.session(), tokens, params, hooks));
     if (generation != nullptr) write_struct(generation, summary(done));
     return {};
   });

@@ -65,12 +65,12 @@ class Sampling(Sized):
 
 class GenerateOptions(Sized):
     _fields_ = [("size", c_size_t), ("sampling", POINTER(Sampling)), ("max_tokens", c_int32), ("ignore_eos", c_int32),
-                ("stop", POINTER(c_char_p)), ("n_stop", c_size_t), ("progress", PROGRESS), ("text", TEXT), ("user", c_void_p)]
+                ("max_draft", c_int32), ("stop", POINTER(c_char_p)), ("n_stop", c_size_t), ("progress", PROGRESS), ("text", TEXT), ("user", c_void_p)]
 
 
 class Generation(Sized):
     _fields_ = [("size", c_size_t)] + [(n, c_int32) for n in ("finish", "prompt_tokens", "reused_tokens", "evaluated_tokens", "drawn_tokens",
-                                                              "appended_tokens")] + [("prompt_seconds", c_double), ("decode_seconds", c_double)]
+                                                              "appended_tokens", "drafted_tokens", "accepted_tokens")] + [("prompt_seconds", c_double), ("decode_seconds", c_double)]
 
 
 def ids(tokens):
@@ -197,9 +197,19 @@ def complete(kipp, path, prompt):
     pieces = []
     seen = TEXT(lambda user, token, text, n: pieces.append((token, text[:n])) or 0)
     generation = kipp.generate(session, tokens, text=seen, max_tokens=40, sampling=ctypes.pointer(sampling))
-    return {"tokens": by_hand, "generated": [token for token, _ in pieces if token >= 0],
+
+    in_session = len(kipp.run("session_tokens", c_int32, session))
+    # What repeats is proposed, checked, and accepted; the tokens stay the same.
+    repeating = kipp.tokenize(model, "One two three four five six seven eight nine ten. " * 8)
+    told, drafted = [], {}
+    for max_draft in (0, 8):
+        told.append([])
+        note = TEXT(lambda user, token, text, n: told[-1].append(token) or 0)
+        done = kipp.generate(session, repeating, text=note, max_tokens=40, max_draft=max_draft)
+        drafted[max_draft] = [done.drafted_tokens, done.accepted_tokens]
+    return {"same": told[0] == told[1], "drafted": drafted, "tokens": by_hand, "generated": [token for token, _ in pieces if token >= 0],
             "text": b"".join(text for _, text in pieces).decode(), "finish": generation.finish, "drawn": generation.drawn_tokens,
-            "reused": generation.reused_tokens, "in_session": len(kipp.run("session_tokens", c_int32, session))}
+            "reused": generation.reused_tokens, "in_session": in_session}
 
 
 def continuations(kipp, path, prompt):

@@ -133,6 +133,8 @@ def misuse(kipp, path):
     stops = (c_char_p * 5)(b"a", b"b", b"c", b"d", b"e")
     case("generate without options", "session_generate", session, *some, None, None)
     case("generate less than nothing", *generating(max_tokens=-1))
+    case("a draft of less than nothing", *generating(max_draft=-1))
+    case("a draft too long", *generating(max_draft=65))
     case("too many stops", *generating(stop=stops, n_stop=5))
     case("an empty stop", *generating(stop=(c_char_p * 1)(b""), n_stop=1))
     case("a stop that is NULL", *generating(stop=(c_char_p * 1)(None), n_stop=1))

@@ -80,6 +80,8 @@ def test_a_text_has_the_tokens_of_kipp_run(home, model):
     assert found["tokens"] == found["generated"] == expected["tokens"] and len(found["tokens"]) == 40
     assert found["text"] == expected["text"]
     assert found["finish"] == LENGTH and found["drawn"] == 40 and found["reused"] == 3  # all but the last of the prompt's 4
+    assert found["same"] and found["drafted"]["0"] == [0, 0]
+    assert found["drafted"]["8"][0] >= found["drafted"]["8"][1] > 10
     assert found["in_session"] == 4 + 39  # the last one drawn is not appended
 
 
