@@ -12,6 +12,7 @@
 #include "cli/model_flags.h"
 #include "cli/prompt_progress.h"
 #include "cli/sampling_flags.h"
+#include "cli/speculation_flags.h"
 #include "cli/terminal.h"
 #include "engine/conversation.h"
 
@@ -32,6 +33,7 @@ constexpr std::string_view kHelp =
 struct ChatFlags {
   ModelFlags model;
   SamplingFlags sampling;
+  SpeculationFlags speculation;
   std::optional<std::string> max_tokens;
   std::optional<std::string> system;
   bool thinking = false;
@@ -52,6 +54,7 @@ struct Totals {
     sum.decode_steps += g.decode_steps;
     sum.prompt_seconds += g.prompt_seconds;
     sum.decode_seconds += g.decode_seconds;
+    sum.speculation += g.speculation;
     sum.tokens.insert(sum.tokens.end(), g.tokens.begin(), g.tokens.end());
   }
 };
@@ -147,10 +150,11 @@ class Chat {
     const Generation& sum = totals_.sum;
     fmt::print(stderr,
                "{} turns, {} of {} positions in use; prompt {} tokens evaluated, {:.1f} tok/s, {} "
-               "reused; decode {} tokens, {:.1f} tok/s\n",
+               "reused; decode {} tokens, {:.1f} tok/s{}\n",
                totals_.turns, conversation_.session().tokens().size(),
                conversation_.session().capacity(), sum.evaluated_tokens, sum.prompt_rate(),
-               sum.reused_tokens, sum.tokens.size(), sum.decode_rate());
+               sum.reused_tokens, sum.tokens.size(), sum.decode_rate(),
+               speculated(sum.speculation));
   }
 
   // Fails only where going on makes no sense; a message that does not fit is said and left behind.
@@ -238,10 +242,13 @@ Result<int> chat(const ChatFlags& flags) {
   // Every value is checked before a model is opened, which may take a while.
   const std::uint64_t seed = random_seed();
   KIPP_TRY(sampling_params(flags.sampling, {}, seed));
+  KIPP_TRY(check(flags.speculation));
   KIPP_TRY_ASSIGN(opened, open_model(flags.model, kDefaultContext));
   const Checkpoint& checkpoint = opened.model->checkpoint();
   KIPP_TRY_ASSIGN(sampling, sampling_params(flags.sampling, checkpoint.sampling, seed));
   params.sampling = sampling;
+  KIPP_TRY_ASSIGN(speculation, open_speculation(flags.speculation, flags.model, opened));
+  params.speculation = speculation;
   if (flags.verbose) fmt::print(stderr, "{}\n{}\n", describe(opened), describe(sampling));
 
   KIPP_TRY_ASSIGN(conversation, Conversation::create(opened.model, std::move(opened.session)));
@@ -268,6 +275,7 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       ->excludes(thinking);
   add_model_flags(*command, flags.model);
   add_sampling_flags(*command, flags.sampling);
+  add_speculation_flags(*command, flags.speculation);
   command->add_flag("--json", flags.json, "Print one JSON object per answer instead of its text.");
   command->add_flag("--verbose", flags.verbose,
                     "Say what was opened, and of each turn what was reused and how fast it was.");

@@ -9,9 +9,20 @@ using Json = nlohmann::ordered_json;
 std::string summary(const Generation& g) {
   const std::string reused =
       g.reused_tokens > 0 ? fmt::format(" ({} reused)", g.reused_tokens) : std::string();
-  return fmt::format("prompt {} tokens{}, {:.1f} tok/s; decode {} tokens, {:.1f} tok/s; finish: {}",
-                     g.prompt_tokens, reused, g.prompt_rate(), g.tokens.size(), g.decode_rate(),
-                     to_string(g.finish));
+  return fmt::format(
+      "prompt {} tokens{}, {:.1f} tok/s; decode {} tokens, {:.1f} tok/s{}; finish: {}",
+      g.prompt_tokens, reused, g.prompt_rate(), g.tokens.size(), g.decode_rate(),
+      speculated(g.speculation), to_string(g.finish));
+}
+
+std::string speculated(const SpeculationStats& stats) {
+  std::string text;
+  if (stats.steps > 0) {
+    text = fmt::format("; {} of {} proposed tokens accepted in {} steps", stats.accepted,
+                       stats.drafted, stats.steps);
+  }
+  if (stats.failures > 0) text += "; the draft model failed";
+  return text;
 }
 
 std::string hash_text(const Generation& g) {
@@ -34,6 +45,11 @@ Json to_json(const Generation& g, std::uint64_t seed) {
       {"prompt_n", g.evaluated_tokens},         {"prompt_ms", g.prompt_seconds * 1e3},
       {"prompt_per_second", g.prompt_rate()},   {"predicted_n", completion},
       {"predicted_ms", g.decode_seconds * 1e3}, {"predicted_per_second", g.decode_rate()}};
+  if (g.speculation.steps > 0) {
+    json["timings"].update({{"draft_n", g.speculation.drafted},
+                            {"draft_n_accepted", g.speculation.accepted},
+                            {"draft_steps", g.speculation.steps}});
+  }
   json["logits_hash"] = g.logits_hash ? Json(hash_text(g)) : Json();
   return json;
 }

@@ -16,6 +16,7 @@
 #include "cli/model_flags.h"
 #include "cli/prompt_progress.h"
 #include "cli/sampling_flags.h"
+#include "cli/speculation_flags.h"
 #include "cli/terminal.h"
 #include "engine/stop.h"
 
@@ -25,6 +26,7 @@ namespace {
 struct RunFlags {
   ModelFlags model;
   SamplingFlags sampling;
+  SpeculationFlags speculation;
   std::optional<std::string> prompt;
   std::optional<std::string> file;
   std::string max_tokens = "256";
@@ -138,6 +140,7 @@ Result<int> run(const RunFlags& flags) {
   const std::uint64_t seed = random_seed();
   KIPP_TRY(sampling_params(flags.sampling, {}, seed));
   KIPP_TRY(StopMatcher::create(flags.stop));
+  KIPP_TRY(check(flags.speculation));
   KIPP_TRY_ASSIGN(prompt, prompt_tokens(flags));
 
   constexpr std::size_t kMost = 1 << 20;  // beyond every checkpoint's context
@@ -152,6 +155,8 @@ Result<int> run(const RunFlags& flags) {
   KIPP_TRY_ASSIGN(sampling,
                   sampling_params(flags.sampling, opened.model->checkpoint().sampling, seed));
   params.sampling = sampling;
+  KIPP_TRY_ASSIGN(speculation, open_speculation(flags.speculation, flags.model, opened));
+  params.speculation = speculation;
   if (flags.verbose) fmt::print(stderr, "{}\n{}\n", describe(opened), describe(sampling));
 
   KIPP_TRY_ASSIGN(generation, complete(opened, prompt, params, flags));
@@ -194,6 +199,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
                     "Take text such as <|im_start|> in the prompt as the control token it names.");
   add_model_flags(*command, flags.model);
   add_sampling_flags(*command, flags.sampling);
+  add_speculation_flags(*command, flags.speculation);
   command->add_flag("--json", flags.json, "Print one JSON object at the end instead of the text.");
   command->add_flag("--verbose", flags.verbose,
                     "Say what was opened, how tokens are chosen, and a hash of the last logits.");
