@@ -24,6 +24,12 @@ void pause_core() {
 #endif
 }
 
+// The job's number above the number of the next task. Job numbers wrap after 2^32, a month of
+// decoding; to be fooled, a thread would have to sleep through all of it.
+constexpr std::uint64_t next_task(std::uint64_t job, int task) {
+  return job << 32 | static_cast<std::uint32_t>(task);
+}
+
 int usable_cores() {
 #if defined(__linux__)
   cpu_set_t cores;
@@ -41,9 +47,10 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::create(int threads) {
   std::unique_ptr<ThreadPool> pool(new ThreadPool);
   pool->spin_ = threads <= usable_cores();
   try {
+    pool->ranges_ = std::make_unique<Range[]>(static_cast<std::size_t>(threads));
     pool->workers_.reserve(static_cast<std::size_t>(threads) - 1);
     for (int t = 0; t < threads - 1; ++t) {
-      pool->workers_.emplace_back(&ThreadPool::work, pool.get(), t, threads);
+      pool->workers_.emplace_back(&ThreadPool::work, pool.get(), t);
     }
   } catch (const std::exception& error) {  // no thread, or no memory for one
     return fail(ErrorCode::exhausted, "threads: {} asked for, the system stopped at {}: {}",
@@ -54,16 +61,35 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::create(int threads) {
 
 ThreadPool::~ThreadPool() {
   stop_ = true;
-  generation_ += 1;
+  job_ += 1;
   rouse(work_, idle_);
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::run_share(int thread, int threads) const {
-  const auto edge = [&](std::int64_t t) { return static_cast<int>(count_ * t / threads); };
-  const int begin = edge(thread);
-  const int end = edge(thread + 1);
-  if (begin < end) call_(context_, begin, end, thread);
+// Takes tasks until none is left, and returns how many. When the exchange succeeds, the range was
+// still that of `job`, so the job was not over and what was read of it belongs to it.
+int ThreadPool::take_from(Range& range, std::uint64_t job, int thread) {
+  int taken = 0;
+  std::uint64_t next = range.next.load();
+  while (next >> 32 == (job & 0xffffffffu)) {
+    const auto task = static_cast<int>(next & 0xffffffffu);
+    void* context = context_.load();
+    const Call call = call_.load();
+    if (task >= range.end.load()) break;
+    if (!range.next.compare_exchange_weak(next, next + 1)) continue;
+    call(context, task, thread);
+    ++taken;
+    next = range.next.load();
+  }
+  return taken;
+}
+
+void ThreadPool::take_tasks(std::uint64_t job, int thread) {
+  for (int i = 0; i < threads(); ++i) {
+    const int owner = (thread + i) % threads();
+    const int taken = take_from(ranges_[static_cast<std::size_t>(owner)], job, thread);
+    if (taken > 0 && unfinished_.fetch_sub(taken) == taken) rouse(done_, waiting_);
+  }
 }
 
 // Returns once `ready`, which some thread makes true before it calls rouse(). Both sides order
@@ -92,30 +118,35 @@ void ThreadPool::rouse(std::condition_variable& wake, const std::atomic<int>& sl
   wake.notify_all();
 }
 
-void ThreadPool::work(int thread, int threads) {
+void ThreadPool::work(int thread) {
   std::uint64_t seen = 0;
   for (;;) {
-    await([&] { return generation_.load() != seen; }, work_, idle_);
-    ++seen;
+    await([&] { return job_.load() != seen; }, work_, idle_);
+    seen = job_.load();
     if (stop_.load()) return;
-    run_share(thread, threads);
-    if (unfinished_.fetch_sub(1) == 1) rouse(done_, waiting_);
+    take_tasks(seen, thread);
   }
 }
 
-void ThreadPool::run(int count, void* context, Call call) {
-  count_ = count;
+void ThreadPool::run(const Tasks& tasks, void* context, Call call) {
+  const std::uint64_t job = job_.load() + 1;
   context_ = context;
   call_ = call;
-  const int last = threads() - 1;
-  if (last == 0 || count <= 1) {
-    run_share(last, threads());
-    return;
+  unfinished_ = tasks.count;
+  for (int t = 0; t < threads(); ++t) {
+    const auto edge = [&](int share) {
+      return tasks.edges.empty() ? edge_of(tasks.count, share, threads())
+                                 : tasks.edges[static_cast<std::size_t>(share)];
+    };
+    Range& range = ranges_[static_cast<std::size_t>(t)];
+    // In this order: a thread still looking for tasks of the last job must not see its exhausted
+    // range with an end that is further off.
+    range.next = next_task(job, edge(t));
+    range.end = edge(t + 1);
   }
-  unfinished_ = last;
-  generation_ += 1;
+  job_ = job;
   rouse(work_, idle_);
-  run_share(last, threads());
+  take_tasks(job, threads() - 1);
   await([&] { return unfinished_.load() == 0; }, done_, waiting_);
 }
 

@@ -16,20 +16,70 @@ using testing::Each;
 
 std::unique_ptr<ThreadPool> pool_of(int threads) { return ThreadPool::create(threads).value(); }
 
-TEST(ThreadPool, EveryItemOnceByTheThreadItsShareNames) {
+TEST(ThreadPool, EveryItemOnceInItsShare) {
   for (const int threads : {1, 2, 3, 4, 16}) {
     const auto pool = pool_of(threads);
     EXPECT_EQ(pool->threads(), threads);
     for (const int count : {0, 1, 2, 3, 15, 16, 17, 1000}) {
       std::vector<int> visits(static_cast<std::size_t>(count));
-      pool->parallel_for(count, [&](int begin, int end, int thread) {
-        EXPECT_EQ(begin, static_cast<int>(static_cast<long>(count) * thread / threads));
-        EXPECT_EQ(end, static_cast<int>(static_cast<long>(count) * (thread + 1) / threads));
+      pool->parallel_for(count, [&](int begin, int end, int share) {
+        if (count > 1) {  // one item is the caller's
+          EXPECT_EQ(begin, static_cast<int>(static_cast<long>(count) * share / threads));
+          EXPECT_EQ(end, static_cast<int>(static_cast<long>(count) * (share + 1) / threads));
+        }
         EXPECT_LT(begin, end) << "an empty share needs no call";
         for (int i = begin; i < end; ++i) ++visits[static_cast<std::size_t>(i)];
       });
       EXPECT_THAT(visits, Each(1)) << threads << " threads, " << count << " items";
     }
+  }
+}
+
+TEST(ThreadPool, EveryTaskOnceAndNoThreadInTwo) {
+  for (const int threads : {1, 2, 3, 16}) {
+    const auto pool = pool_of(threads);
+    for (const int count : {0, 1, 2, 15, 17, 1000}) {
+      std::vector<std::atomic<int>> visits(static_cast<std::size_t>(count));
+      std::vector<std::atomic<int>> busy(static_cast<std::size_t>(threads));
+      const auto visit = [&](int task, int thread) {
+        EXPECT_EQ(busy[static_cast<std::size_t>(thread)]++, 0);
+        ++visits[static_cast<std::size_t>(task)];
+        --busy[static_cast<std::size_t>(thread)];
+      };
+      pool->parallel_tasks(count, visit);
+      std::vector<int> edges(static_cast<std::size_t>(threads) + 1, count);  // all are the first's
+      edges[0] = 0;
+      pool->parallel_tasks(edges, visit);
+      for (const auto& n : visits) EXPECT_EQ(n.load(), 2);
+    }
+  }
+}
+
+// Whoever is done takes the tasks of a thread that is held up.
+TEST(ThreadPool, TasksOfASlowThreadAreTakenOver) {
+  const auto pool = pool_of(2);
+  std::atomic<int> done = 0;
+  std::atomic<bool> all = false;
+  pool->parallel_tasks(100, [&](int task, int) {
+    if (task == 0) {  // as long as it takes, but not for ever
+      for (int i = 0; i < 1000 && !all; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+      EXPECT_TRUE(all) << "its own other tasks waited for it";
+    } else if (++done == 99) {
+      all = true;
+    }
+  });
+}
+
+// Threads that come late from one job meet the next, over and over.
+TEST(ThreadPool, LateThreadsTakeNothingTwice) {
+  const auto pool = pool_of(8);  // more than most test machines have cores: somebody is late
+  for (int job = 0; job < 20'000; ++job) {
+    const int count = job % 13;
+    std::atomic<int> visits = 0;
+    pool->parallel_tasks(count, [&](int task, int) { visits += task + 1; });
+    ASSERT_EQ(visits.load(), count * (count + 1) / 2) << "job " << job;
   }
 }
 
@@ -93,8 +143,8 @@ TEST(ThreadPool, SleepsWhenThereIsNothingToDo) {
 TEST(ThreadPool, CallerSleepsWhileAWorkerIsSlow) {
   const auto pool = pool_of(2);
   const double before = process_seconds();
-  pool->parallel_for(2, [](int, int, int thread) {
-    if (thread == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  pool->parallel_for(2, [](int, int, int share) {
+    if (share == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   });
   EXPECT_LT(process_seconds() - before, 0.1);
 }

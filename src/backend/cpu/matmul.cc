@@ -62,9 +62,7 @@ void matmul(ThreadPool& pool, const MatmulScratch& scratch, const Rows& out, con
   } else {
     pool.parallel_for(groups, [&](int begin, int end, int) { lay_out_inputs(job, begin, end); });
   }
-  pool.parallel_for(job.tasks(), [&](int begin, int end, int thread) {
-    multiply_tasks(job, begin, end, thread);
-  });
+  pool.parallel_tasks(job.tasks(), [&](int task, int thread) { multiply_task(job, task, thread); });
 }
 
 }  // namespace kipp::cpu

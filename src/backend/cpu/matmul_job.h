@@ -83,7 +83,7 @@ struct Run {
 // Lays out the inputs of groups [begin, end) as the kernels read them.
 void lay_out_inputs(const Job& job, int begin, int end);
 
-// Computes tasks [begin, end).
-void multiply_tasks(const Job& job, int begin, int end, int thread);
+// Computes one of tasks().
+void multiply_task(const Job& job, int task, int thread);
 
 }  // namespace kipp::cpu

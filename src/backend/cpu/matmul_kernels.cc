@@ -81,7 +81,9 @@ void multiply_chunk(const Job& job, const Run& run, const std::byte* blocks, int
 }
 
 template <Scheme kScheme, PairAdd kPairAdd>
-void multiply_task(const Job& job, int panel, const Run& run, int thread) {
+void multiply(const Job& job, int task, int thread) {
+  const int panel = task / job.runs;
+  const Run run(job, task % job.runs);
   float* acc = job.scratch->outputs(thread);
   std::fill_n(acc, kPanelRows * run.tokens, 0.0f);
   for (int begin = 0; begin < job.blocks(); begin += kChunkBlocks) {
@@ -98,37 +100,30 @@ void multiply_task(const Job& job, int panel, const Run& run, int thread) {
   write_out(job, panel, run, acc);
 }
 
-template <Scheme kScheme, PairAdd kPairAdd>
-void multiply(const Job& job, int begin, int end, int thread) {
-  for (int task = begin; task < end; ++task) {
-    multiply_task<kScheme, kPairAdd>(job, task / job.runs, Run(job, task % job.runs), thread);
-  }
-}
-
 template <PairAdd kPairAdd>
-void multiply_quantized(const Job& job, int begin, int end, int thread) {
+void multiply_quantized(const Job& job, int task, int thread) {
   switch (job.w->scheme) {
     case Scheme::bf16:
       return;
     case Scheme::q8_0:
-      return multiply<Scheme::q8_0, kPairAdd>(job, begin, end, thread);
+      return multiply<Scheme::q8_0, kPairAdd>(job, task, thread);
     case Scheme::affine4_gs32:
-      return multiply<Scheme::affine4_gs32, kPairAdd>(job, begin, end, thread);
+      return multiply<Scheme::affine4_gs32, kPairAdd>(job, task, thread);
     case Scheme::scale4_gs32:
-      return multiply<Scheme::scale4_gs32, kPairAdd>(job, begin, end, thread);
+      return multiply<Scheme::scale4_gs32, kPairAdd>(job, task, thread);
   }
 }
 
-void multiply_on_target(const Job& job, int begin, int end, int thread) {
+void multiply_on_target(const Job& job, int task, int thread) {
   if (job.w->scheme == Scheme::bf16) {
-    return multiply<Scheme::bf16, PairAdd::plain>(job, begin, end, thread);
+    return multiply<Scheme::bf16, PairAdd::plain>(job, task, thread);
   }
 #if HWY_TARGET == HWY_AVX3
   if (__builtin_cpu_supports("avx512vnni")) {
-    return multiply_quantized<PairAdd::fused>(job, begin, end, thread);
+    return multiply_quantized<PairAdd::fused>(job, task, thread);
   }
 #endif
-  multiply_quantized<PairAdd::plain>(job, begin, end, thread);
+  multiply_quantized<PairAdd::plain>(job, task, thread);
 }
 
 }  // namespace
@@ -140,8 +135,8 @@ namespace kipp::cpu {
 
 HWY_EXPORT(multiply_on_target);
 
-void multiply_tasks(const Job& job, int begin, int end, int thread) {
-  HWY_DYNAMIC_DISPATCH(multiply_on_target)(job, begin, end, thread);
+void multiply_task(const Job& job, int task, int thread) {
+  HWY_DYNAMIC_DISPATCH(multiply_on_target)(job, task, thread);
 }
 
 }  // namespace kipp::cpu

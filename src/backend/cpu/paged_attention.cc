@@ -232,16 +232,11 @@ void PagedAttention::compute(const Part& part, int layer, const Rows& ctx, const
 }
 
 void PagedAttention::attend(int layer, const Rows& ctx, const Rows& qkv) {
-  pool_.parallel_for(pool_.threads(), [&](int first, int end, int) {
-    for (int t = first; t < end; ++t) {
-      const auto thread = static_cast<std::size_t>(t);
-      for (int p = share_begin_[thread]; p < share_begin_[thread + 1]; ++p) {
-        const Part& part = parts_[static_cast<std::size_t>(p)];
-        const bool last = p + 1 == share_begin_[thread + 1];
-        const KvHead ahead = first_of(layer, last ? part : parts_[static_cast<std::size_t>(p + 1)]);
-        compute(part, layer, ctx, qkv, ahead, per_thread_[thread]);
-      }
-    }
+  pool_.parallel_tasks(share_begin_, [&](int p, int thread) {
+    const auto next = static_cast<std::size_t>(p) + 1;
+    const Part& part = parts_[next - 1];
+    const KvHead ahead = first_of(layer, next < parts_.size() ? parts_[next] : part);
+    compute(part, layer, ctx, qkv, ahead, per_thread_[static_cast<std::size_t>(thread)]);
   });
   pool_.parallel_for(static_cast<int>(joins_.size()), [&](int begin, int end, int) {
     for (int j = begin; j < end; ++j) {
