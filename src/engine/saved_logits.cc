@@ -21,9 +21,9 @@ struct Header {
   std::array<char, 32> model_hash{};
   std::array<char, 32> text_hash{};
   std::array<char, 16> scheme{};
-  std::array<char, 24> id{};
+  std::array<char, 56> id{};
 };
-static_assert(sizeof(Header) == 128);
+static_assert(sizeof(Header) == 160);
 
 constexpr std::array<char, 8> kMagic = {'k', 'i', 'p', 'p', 'L', 'G', 'T', 'S'};
 constexpr std::uint32_t kVersion = 1;

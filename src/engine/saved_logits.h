@@ -11,8 +11,8 @@
 //    24   32  model: XXH3-128 in hex of "repository revision"; the scheme is not part of it
 //    56   32  text: XXH3-128 in hex of the token ids, context and stride
 //    88   16  scheme of the run that wrote it, padded with zeros
-//   104   24  id of its checkpoint, padded with zeros
-//   128       rows, in the order of the text
+//   104   56  id of its checkpoint, padded with zeros
+//   160       rows, in the order of the text
 //
 // A reader refuses a file of another model, another text, other windows or another size.
 #pragma once

@@ -1,6 +1,7 @@
 """`kipp perplexity` against NumPy over the logits of tools/oracle.py, which shares no line with the engine, and over
 the logits it saves itself."""
 
+import functools
 import json
 import os
 import pathlib
@@ -19,7 +20,7 @@ from oracle import Oracle  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KIPP = pathlib.Path(os.environ.get("KIPP_BUILD", ROOT / "build")) / "kipp"
-HEADER, VOCABULARY = 128, 151936
+HEADER, VOCABULARY = 160, 151936
 TOKENS = random.Random(3).choices(range(151669), k=100)
 WINDOWS = ["--context", "40", "--stride", "24"]
 
@@ -84,6 +85,7 @@ def windows(n_tokens, context, stride):
             return
 
 
+@functools.cache
 def oracle_rows(path, context, stride):
     """Logits of every prediction, its target, and how many tokens it has seen."""
     oracle = Oracle(path)

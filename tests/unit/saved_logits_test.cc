@@ -59,13 +59,13 @@ TEST_F(SavedLogitsFile, GivesBackEveryBit) {
 
 TEST_F(SavedLogitsFile, LayoutIsAsDocumented) {
   const auto bytes = test::read_file(path_);
-  ASSERT_EQ(bytes.size(), 128u + 2 * 151936 * 4);
-  const std::string head(reinterpret_cast<const char*>(bytes.data()), 128);
+  ASSERT_EQ(bytes.size(), 160u + 2 * 151936 * 4);
+  const std::string head(reinterpret_cast<const char*>(bytes.data()), 160);
   EXPECT_EQ(head.substr(0, 24), std::string("kippLGTS\1\0\0\0\x80\x51\2\0\2\0\0\0\0\0\0\0", 24));
   EXPECT_EQ(head.substr(24, 32), identity_.model_hash);
   EXPECT_EQ(head.substr(56, 32), identity_.text_hash);
   EXPECT_STREQ(head.substr(88, 16).c_str(), "bf16");
-  EXPECT_STREQ(head.substr(104, 24).c_str(), "tiny-tied");
+  EXPECT_STREQ(head.substr(104, 56).c_str(), "tiny-tied");
 }
 
 TEST_F(SavedLogitsFile, AnotherSchemeOfTheSameWeightsIsWelcome) {
@@ -96,16 +96,16 @@ TEST_F(SavedLogitsFile, RefusesOtherRuns) {
 TEST_F(SavedLogitsFile, RefusesOtherFiles) {
   using Bytes = std::vector<std::byte>;
   EXPECT_EQ(refusal([](Bytes&) {}), "");
-  EXPECT_THAT(refusal([](Bytes& b) { b.resize(127); }),
-              HasSubstr("expected saved logits, found 127 bytes"));
+  EXPECT_THAT(refusal([](Bytes& b) { b.resize(159); }),
+              HasSubstr("expected saved logits, found 159 bytes"));
   EXPECT_THAT(refusal([](Bytes& b) { b[0] = std::byte{'K'}; }), HasSubstr("another kind of file"));
   EXPECT_THAT(refusal([](Bytes& b) { b[8] = std::byte{2}; }), HasSubstr("found version 2"));
   EXPECT_THAT(refusal([](Bytes& b) { b[12] = std::byte{0}; }),
               HasSubstr("expected rows of 151936 logits, found 151808"));
   EXPECT_THAT(refusal([](Bytes& b) { b.pop_back(); }),
-              HasSubstr("expected 1215616 bytes, found 1215615"));
+              HasSubstr("expected 1215648 bytes, found 1215647"));
   EXPECT_THAT(refusal([](Bytes& b) { b.push_back({}); }),
-              HasSubstr("expected 1215616 bytes, found 1215617"));
+              HasSubstr("expected 1215648 bytes, found 1215649"));
 }
 
 TEST_F(SavedLogitsFile, IsNotThereUntilItIsWhole) {
