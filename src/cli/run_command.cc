@@ -6,8 +6,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
 #include "cli/commands.h"
 #include "cli/flag_values.h"
@@ -18,6 +16,7 @@
 #include "cli/sampling_flags.h"
 #include "cli/speculation_flags.h"
 #include "cli/terminal.h"
+#include "cli/text_file.h"
 #include "engine/stop.h"
 
 namespace kipp {
@@ -58,16 +57,9 @@ Result<std::string> read_standard_input() {
   }
 }
 
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (!in) return fail(ErrorCode::io, "{}: cannot read: {}", path, std::strerror(errno));
-  return text;
-}
-
 Result<std::string> read_prompt(const RunFlags& flags) {
   if (flags.prompt) return *flags.prompt;
-  KIPP_TRY_ASSIGN(text, flags.file ? read_file(*flags.file) : read_standard_input());
+  KIPP_TRY_ASSIGN(text, flags.file ? read_text_file(*flags.file) : read_standard_input());
   // Text files and `echo` end with a newline that nobody means as part of the prompt.
   if (text.ends_with('\n')) text.pop_back();
   return std::move(text);
