@@ -68,7 +68,7 @@ HWY_INLINE const T* again(const T* pointer) {
 // Keeps GCC from adding integers in an order of its own, for which registers do not suffice.
 template <class V>
 HWY_INLINE V in_order(V sum) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && (HWY_COMPILER_GCC || HWY_COMPILER_CLANG)
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_COMPILER_GCC_ACTUAL
   asm("" : "+v"(sum.raw));
 #endif
   return sum;
