@@ -54,12 +54,19 @@ def label(number: int) -> str:
 
 def charts(report: dict) -> dict[str, str]:
     """File name -> SVG; a chart without figures is left out."""
-    models = {f"{model['model']} {model['scheme']}": model["results"] for model in report["models"]}
+    names = {model["model"] for model in report["models"]}
+    only = names.pop() if len(names) == 1 else None  # named once, in the titles
+    models = {
+        model["scheme"] if only else f"{model['model']} {model['scheme']}": model["results"]
+        for model in report["models"]
+    }
     prefill = {name: found for name, results in models.items() if (found := by_depth(results, "prefill"))}
     decode = {name: found for name, results in models.items() if (found := by_depth(results, "decode"))}
     batches = {name: found for name, results in models.items() if (found := by_batch(results))}
     drawn = {}
     machine = f"{report['cpu']}, {report['models'][0]['threads']} threads"
+    if only:
+        machine = f"{only}, {machine}"
     if decode and prefill and decode.keys() == prefill.keys():
         depths = sorted({depth for found in (*decode.values(), *prefill.values()) for depth in found})
         ticks = [label(depth) for depth in depths]

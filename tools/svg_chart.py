@@ -80,13 +80,14 @@ def log_chart(title: str, x_name: str, panels: list[Panel], x_ticks: list[str] |
     """Panels side by side under one title and with one legend. x from 0, linear, named by x_ticks if they are given
     (a point at 2 stands over the third); y in powers of ten."""
     legend = len(panels) * (LEFT + PLOT_WIDTH) + 14
-    width, height = legend + LEGEND, TOP + PLOT_HEIGHT + BOTTOM
+    longest = max((len(curve.name) for curve in panels[0].curves), default=0)
+    width, height = legend + max(LEGEND, 40 + 7 * longest), TOP + PLOT_HEIGHT + BOTTOM
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
         ' font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#222222">',
         f"<title>{escape(title)}</title>",
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        _text((LEFT + legend) / 2, 20, title, extra=' font-size="14"'),
+        _text(width / 2, 20, title, extra=' font-size="14"'),
     ]
     for at, panel in enumerate(panels):
         parts += _panel(panel, LEFT + at * (LEFT + PLOT_WIDTH), x_name, x_ticks)

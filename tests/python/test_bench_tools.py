@@ -112,7 +112,10 @@ def test_charts_show_every_model_and_place():
     drawn = bench.charts(report())
     assert set(drawn) == {"bench_depth.svg", "bench_share.svg", "bench_batch.svg"}
     for svg in drawn.values():
-        assert {"m bf16", "m q8_0"} <= set(words(svg))
+        assert {"bf16", "q8_0"} <= set(words(svg)), "one model, named in the title"
+    other = json.loads(json.dumps(report()))
+    other["models"][1]["model"] = "n"
+    assert {"m bf16", "n q8_0"} <= set(words(bench.charts(other)["bench_batch.svg"]))
     assert words(drawn["bench_depth.svg"]).count("4k") == 2, "once in each panel"
     assert {"1", "2", "4"} <= set(words(drawn["bench_batch.svg"]))
     lines = list(xml.fromstring(drawn["bench_batch.svg"]).iter("{http://www.w3.org/2000/svg}polyline"))
