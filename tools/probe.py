@@ -39,6 +39,8 @@ def run_steps(
     backend: str = "reference",
     kv_store: str = "bf16",
     taps: bool = False,
+    threads: int = 0,
+    weights: str = "packed",
 ) -> list[Step]:
     """One dictionary per step. An error of the engine is a RuntimeError with its sentence."""
     with tempfile.TemporaryDirectory() as out:
@@ -49,6 +51,8 @@ def run_steps(
             "kv_blocks": kv_blocks,
             "out": out,
             "taps": taps,
+            "threads": threads,
+            "weights": weights,
             "steps": steps,
         }
         done = subprocess.run(

@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 from probe import LOGITS, build_folder, item, nmse, run_steps, scrambled_blocks  # noqa: E402
+from prompts import PASSAGE  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "data" / "golden"
 
@@ -90,6 +91,21 @@ def test_remembers_a_number(home, artifact):
     result = kipp(home, "chat", "--temperature", "0", "--max-tokens", "16", stdin=prompt.replace("\n", " ") + "\n")
     assert result.returncode == 0, result.stderr
     assert "4821" in result.stdout
+
+
+@pytest.mark.parametrize("scheme", ["bf16", "q8_0", "affine4_gs32", "scale4_gs32"])
+def test_cpu_agrees_with_reference(home, artifact, scheme):
+    path = artifact
+    if scheme != "bf16":
+        path = home / f"{scheme}.gguf"
+        assert kipp(home, "quantize", str(artifact), str(path), "--scheme", scheme).returncode == 0
+    steps = [[item(PASSAGE[:40], blocks=[5, 2, 6])]]
+    steps += [[item([token], pos=40 + at, blocks=[5, 2, 6])] for at, token in enumerate(PASSAGE[40:60])]
+    runs = {name: run_steps(path, steps, kv_blocks=8, backend=name) for name in ("cpu", "reference")}
+    for cpu, reference in zip(runs["cpu"], runs["reference"], strict=True):
+        for found, expected in zip(cpu[LOGITS], reference[LOGITS], strict=True):
+            assert found.argmax() == expected.argmax()
+            assert nmse(found, expected) <= 1e-6
 
 
 def test_logits_are_those_of_transformers(artifact):

@@ -1,5 +1,6 @@
-// A property that runs on as many generated cases as its test asks for, whatever RapidCheck is
-// configured to do elsewhere. RC_PARAMS still chooses the seed, and reproduces a failure.
+// A property that runs on as many generated cases as its test asks for (a quarter of them with a
+// sanitizer), whatever RapidCheck is configured to do elsewhere. RC_PARAMS still chooses the seed,
+// and reproduces a failure.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,6 +9,8 @@
 #include <sstream>
 #include <string>
 #include <utility>
+
+#include "support/sanitized.h"
 
 namespace kipp::test {
 
@@ -19,7 +22,7 @@ void property(int cases, Property&& body) {
   metadata.id = std::string(info->test_suite_name()) + "/" + info->name();
   metadata.description = info->name();
   rc::detail::TestParams params = rc::detail::configuration().testParams;
-  params.maxSuccess = cases;
+  params.maxSuccess = kSanitized ? (cases + 3) / 4 : cases;
   const rc::detail::TestResult result =
       rc::detail::checkTestable(std::forward<Property>(body), metadata, params);
   std::ostringstream message;

@@ -1,7 +1,7 @@
 // Runs steps on a backend and writes what it computed, for comparisons in Python. Standard input,
 // JSON:
 //   {"artifact": path, "backend": name, "kv_store": "bf16" | "f32", "kv_blocks": n, "out": folder,
-//   "taps": bool,
+//   "taps": bool, "threads": n, "weights": "packed" | "mapped",
 //    "steps": [[{"seq": 0, "pos": 0, "tokens": [..], "blocks": [..], "want": "none" | "last" |
 //    "all"}, ..], ..]}
 // Each line of standard output describes one file of little-endian float32, [rows, cols]:
@@ -56,8 +56,11 @@ kipp::Result<void> probe(const json& request) {
                                                  {.allow_synthetic = true}));
   KIPP_TRY_ASSIGN(backend, kipp::make_backend(request.at("backend").get<std::string>()));
   const bool exact = request.at("kv_store").get<std::string>() == "f32";
-  KIPP_TRY(backend->load(artifact, {.blocks = request.at("kv_blocks").get<int>(),
-                                    .store = exact ? kipp::KvStore::f32 : kipp::KvStore::bf16}));
+  KIPP_TRY_ASSIGN(weights, kipp::parse_weight_store(request.at("weights").get<std::string>()));
+  KIPP_TRY(backend->load(artifact,
+                         {.blocks = request.at("kv_blocks").get<int>(),
+                          .store = exact ? kipp::KvStore::f32 : kipp::KvStore::bf16},
+                         {.threads = request.at("threads").get<int>(), .weights = weights}));
   Output output(request.at("out").get<std::string>());
   if (request.at("taps").get<bool>()) {
     auto* reference = dynamic_cast<kipp::reference::ReferenceBackend*>(backend.get());

@@ -26,7 +26,7 @@ std::shared_ptr<Model> open_demo() {
     EXPECT_TRUE(done) << done.error().message;
     return out;
   }();
-  auto model = Model::open(path, {.backend = "reference", .kv_blocks = 3 * kPrompts});
+  auto model = Model::open(path, {.backend = "cpu", .kv_blocks = 3 * kPrompts});
   EXPECT_TRUE(model) << model.error().message;
   return *std::move(model);
 }

@@ -6,6 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "engine/generate.h"
 #include "support/engine_harness.h"
 #include "support/property.h"
@@ -338,14 +342,14 @@ TEST(EngineCore, CountsWhatItDid) {
   EXPECT_EQ(stats.pool.published, 1u);
 }
 
-// The real thing: a tiny model, the reference backend, and generate() to compare with.
-class EngineModel : public testing::Test {
+// The real thing: a tiny model, a real backend, and generate() to compare with.
+class EngineModel : public testing::TestWithParam<const char*> {
  protected:
   static constexpr int kCapacity = 160;
   static constexpr int kBlocks = 24;
 
   static std::shared_ptr<Model> open() {
-    return test::open_twin_model("tiny-tied", Scheme::bf16, kBlocks);
+    return test::open_twin_model("tiny-tied", Scheme::bf16, kBlocks, GetParam());
   }
 
   // Of every kind; the first two share their first 64 tokens.
@@ -384,12 +388,12 @@ class EngineModel : public testing::Test {
             .logits_hash = *generation->logits_hash};
   }
   static const std::vector<test::Expected>& answers() {
-    static const std::vector<test::Expected> all = [] {
+    static std::map<std::string, std::vector<test::Expected>> of_backend;
+    auto& all = of_backend[GetParam()];
+    if (all.empty()) {
       const auto model = open();
-      std::vector<test::Expected> out;
-      for (const Request& request : requests()) out.push_back(generated(model, request));
-      return out;
-    }();
+      for (const Request& request : requests()) all.push_back(generated(model, request));
+    }
     return all;
   }
 
@@ -434,7 +438,10 @@ class EngineModel : public testing::Test {
   }
 };
 
-TEST_F(EngineModel, AloneOneAfterTheOther) {
+INSTANTIATE_TEST_SUITE_P(Backends, EngineModel, testing::Values("reference", "cpu"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST_P(EngineModel, AloneOneAfterTheOther) {
   Served served({.max_sequences = 8});
   for (Request& request : requests()) {
     served.submit(std::move(request));
@@ -444,7 +451,7 @@ TEST_F(EngineModel, AloneOneAfterTheOther) {
   EXPECT_EQ(served.received[1].finished->usage.cached_tokens, 64);
 }
 
-TEST_F(EngineModel, TogetherWhateverTheBudget) {
+TEST_P(EngineModel, TogetherWhateverTheBudget) {
   for (const auto& [step, beside] : {std::pair{0, 32}, {9, 1}, {33, 7}}) {
     SCOPED_TRACE(fmt::format("{} tokens a step, {} beside generation", step, beside));
     Served served(
@@ -455,7 +462,7 @@ TEST_F(EngineModel, TogetherWhateverTheBudget) {
   }
 }
 
-TEST_F(EngineModel, FromTheCacheAndAfterNeighboursAreCancelled) {
+TEST_P(EngineModel, FromTheCacheAndAfterNeighboursAreCancelled) {
   Served served({.max_sequences = 8});
   // Neighbours with the same prompts, ended in the middle of whatever they do.
   for (Request& request : requests()) {
@@ -474,7 +481,7 @@ TEST_F(EngineModel, FromTheCacheAndAfterNeighboursAreCancelled) {
   EXPECT_GT(served.model->pool().stats().hit_tokens, 0u);
 }
 
-TEST_F(EngineModel, SessionsAndAnEngineExcludeEachOther) {
+TEST_P(EngineModel, SessionsAndAnEngineExcludeEachOther) {
   const auto model = open();
   {
     const auto session = Session::create(model, 32);

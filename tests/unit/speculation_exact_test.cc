@@ -15,12 +15,21 @@
 #include "engine/speculation.h"
 #include "support/drafters.h"
 #include "support/engine_harness.h"
+#include "support/sanitized.h"
 #include "support/tiny_model.h"
 
 namespace kipp {
 namespace {
 
 using testing::HasSubstr;
+
+// With a sanitizer a tenth of the prompts, of which perhaps none takes a proposal.
+constexpr unsigned end_of(unsigned begin, unsigned end) {
+  return test::kSanitized ? begin + (end - begin + 9) / 10 : end;
+}
+void expect_accepted(std::uint64_t accepted, std::uint64_t least) {
+  if (!test::kSanitized) EXPECT_GT(accepted, least);
+}
 
 constexpr int kCapacity = 96;
 constexpr int kBlocks = 64;
@@ -68,7 +77,7 @@ GenerateParams params_of(unsigned i) {
 std::uint64_t expect_same_tokens(const std::shared_ptr<Model>& model,
                                  const Speculation& speculation, unsigned begin, unsigned end) {
   std::uint64_t accepted = 0;
-  for (unsigned i = begin; i < end; ++i) {
+  for (unsigned i = begin; i < end_of(begin, end); ++i) {
     SCOPED_TRACE(fmt::format("prompt {}", i));
     const std::vector<Token> prompt = prompt_of(i);
     auto session = Session::create(model, kCapacity);
@@ -126,6 +135,7 @@ std::vector<test::Received> answers(const std::shared_ptr<Model>& model,
 std::uint64_t expect_same_answers(const std::shared_ptr<Model>& model,
                                   const Speculation& speculation, unsigned begin, unsigned end) {
   std::uint64_t accepted = 0;
+  end = end_of(begin, end);
   const auto plain = answers(model, {}, begin, end, accepted);
   const auto speculative = answers(model, speculation, begin, end, accepted);
   for (std::size_t i = 0; i < plain.size(); ++i) {
@@ -150,23 +160,23 @@ Speculation cheap(Speculation speculation) {
 
 TEST(SpeculationExact, PromptLookupAmongManyRequests) {
   const auto twin = test::open_twin_model("tiny-tied", Scheme::bf16, kBlocks, "cpu");
-  EXPECT_GT(expect_same_answers(twin, cheap(ngram_speculation(*twin)), 0, 820), 100u);
+  expect_accepted(expect_same_answers(twin, cheap(ngram_speculation(*twin)), 0, 820), 100u);
   const auto demo = open_demo("cpu");
-  EXPECT_GT(expect_same_answers(demo, cheap(ngram_speculation(*demo)), 820, 880), 5u);
+  expect_accepted(expect_same_answers(demo, cheap(ngram_speculation(*demo)), 820, 880), 5u);
 }
 
 TEST(SpeculationExact, PromptLookupAlone) {
   const auto twin = test::open_twin_model("tiny-tied", Scheme::affine4_gs32, kBlocks, "cpu");
-  EXPECT_GT(expect_same_tokens(twin, cheap(ngram_speculation(*twin)), 880, 940), 10u);
+  expect_accepted(expect_same_tokens(twin, cheap(ngram_speculation(*twin)), 880, 940), 10u);
   const auto demo = open_demo("cpu");
-  EXPECT_GT(expect_same_tokens(demo, cheap(ngram_speculation(*demo)), 940, 955), 1u);
+  expect_accepted(expect_same_tokens(demo, cheap(ngram_speculation(*demo)), 940, 955), 1u);
 }
 
 TEST(SpeculationExact, PromptLookupOnTheReference) {
   const auto twin = test::open_twin_model("tiny-tied", Scheme::bf16, kBlocks, "reference");
-  EXPECT_GT(expect_same_answers(twin, cheap(ngram_speculation(*twin)), 955, 967), 0u);
+  expect_accepted(expect_same_answers(twin, cheap(ngram_speculation(*twin)), 955, 967), 0u);
   const auto demo = open_demo("reference");
-  EXPECT_GT(expect_same_tokens(demo, cheap(ngram_speculation(*demo)), 967, 973), 0u);
+  expect_accepted(expect_same_tokens(demo, cheap(ngram_speculation(*demo)), 967, 973), 0u);
 }
 
 TEST(SpeculationExact, ADraftCheckpoint) {
@@ -180,8 +190,8 @@ TEST(SpeculationExact, ADraftCheckpoint) {
           return std::make_unique<ModelDrafter>(std::move(session), task, 0.05, 0.0);
         });
   });
-  EXPECT_GT(expect_same_tokens(target, likely, 973, 983), 30u);
-  EXPECT_GT(expect_same_answers(target, likely, 983, 995), 20u);
+  expect_accepted(expect_same_tokens(target, likely, 973, 983), 30u);
+  expect_accepted(expect_same_answers(target, likely, 983, 995), 20u);
   // Those of another checkpoint hardly ever.
   const auto demo = open_demo("cpu");
   const auto far = test::open_twin_model("tiny-tied", Scheme::bf16, kBlocks, "cpu");

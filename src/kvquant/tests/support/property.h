@@ -11,7 +11,20 @@
 
 namespace kvquant::test {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define KVQUANT_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define KVQUANT_SANITIZED 1
+#endif
+#endif
+
+// With a sanitizer, ten times slower, enough cases to reach every line and edge.
+#ifdef KVQUANT_SANITIZED
+constexpr int kPropertyCases = 1000;
+#else
 constexpr int kPropertyCases = 10000;
+#endif
 
 // The body of a TEST whose argument generates its own values: property([] { ... RC_ASSERT ... }).
 template <class Property>

@@ -1,0 +1,30 @@
+"""Every seeded fault of the mutation study still finds its place, and the study's report speaks of these faults."""
+
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from mutations import MUTATIONS  # noqa: E402
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.fault for mutation in MUTATIONS])
+def test_finds_its_place(mutation):
+    for edit in mutation.edits:
+        text = (ROOT / edit.file).read_text()
+        assert text.count(edit.find) == 1, f"{edit.file}: {edit.find}"
+        assert edit.replace != edit.find
+    for test in mutation.tests:
+        folder = "python" if test.startswith("pytest:") else "unit"
+        name = test.removeprefix("pytest:") if folder == "python" else f"{test}.cc"
+        assert (ROOT / "tests" / folder / name).is_file(), test
+
+
+def test_the_report_is_of_these_faults_and_all_are_caught():
+    report = (ROOT / "docs" / "MUTATIONS.md").read_text()
+    rows = [line for line in report.splitlines() if line.startswith("| ")][2:]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [mutation.fault for mutation in MUTATIONS]
+    assert "**nothing**" not in report
