@@ -29,8 +29,8 @@ double step_cost(int rows, double row_cost) {
   return std::max(1 + kFewRowsCost * (rows - 1), row_cost * rows);
 }
 
-// Measured with a qwen3-0.6b twin on two cores with AVX-512: 8 rows of BF16 and Q8_0 take 2.1 times as
-// long as one, of 4 bits 2.9 to 3.4 times. The reference computes row by row.
+// Measured with a qwen3-0.6b twin on two cores with AVX-512: 8 rows of BF16 and Q8_0 take 2.1 times
+// as long as one, of 4 bits 2.9 to 3.4 times. The reference computes row by row.
 double row_cost_of(Model& model) {
   if (model.backend().info().name == "reference") return 1;
   switch (model.artifact().scheme()) {
