@@ -93,19 +93,21 @@ def test_remembers_a_number(home, artifact):
     assert "4821" in result.stdout
 
 
+# As stored, a key or value close to the middle between two BF16 numbers may round to the other one.
+@pytest.mark.parametrize("store, bound", [("f32", 1e-7), ("bf16", 1e-5)])
 @pytest.mark.parametrize("scheme", ["bf16", "q8_0", "affine4_gs32", "scale4_gs32"])
-def test_cpu_agrees_with_reference(home, artifact, scheme):
+def test_cpu_agrees_with_reference(home, artifact, scheme, store, bound):
     path = artifact
     if scheme != "bf16":
-        path = home / f"{scheme}.gguf"
+        path = home / f"{scheme}-{store}.gguf"
         assert kipp(home, "quantize", str(artifact), str(path), "--scheme", scheme).returncode == 0
     steps = [[item(PASSAGE[:40], blocks=[5, 2, 6])]]
     steps += [[item([token], pos=40 + at, blocks=[5, 2, 6])] for at, token in enumerate(PASSAGE[40:60])]
-    runs = {name: run_steps(path, steps, kv_blocks=8, backend=name) for name in ("cpu", "reference")}
+    runs = {name: run_steps(path, steps, kv_blocks=8, backend=name, kv_store=store) for name in ("cpu", "reference")}
     for cpu, reference in zip(runs["cpu"], runs["reference"], strict=True):
         for found, expected in zip(cpu[LOGITS], reference[LOGITS], strict=True):
             assert found.argmax() == expected.argmax()
-            assert nmse(found, expected) <= 1e-6
+            assert nmse(found, expected) <= bound
 
 
 def test_logits_are_those_of_transformers(artifact):
