@@ -28,7 +28,9 @@ constexpr unsigned end_of(unsigned begin, unsigned end) {
   return test::kSanitized ? begin + (end - begin + 9) / 10 : end;
 }
 void expect_accepted(std::uint64_t accepted, std::uint64_t least) {
-  if (!test::kSanitized) EXPECT_GT(accepted, least);
+  if (!test::kSanitized) {
+    EXPECT_GT(accepted, least);
+  }
 }
 
 constexpr int kCapacity = 96;
