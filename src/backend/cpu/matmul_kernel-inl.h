@@ -65,10 +65,14 @@ HWY_INLINE const T* again(const T* pointer) {
   return pointer;
 }
 
+// Targets without vector instructions, whose pairs of products Highway adds in other lanes.
+#undef KIPP_PLAIN_LANES
+#define KIPP_PLAIN_LANES (HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128)
+
 // Keeps GCC from adding integers in an order of its own, for which registers do not suffice.
 template <class V>
 HWY_INLINE V in_order(V sum) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_COMPILER_GCC_ACTUAL
+#if HWY_ARCH_X86 && !KIPP_PLAIN_LANES && HWY_COMPILER_GCC_ACTUAL
   asm("" : "+v"(sum.raw));
 #endif
   return sum;
@@ -81,7 +85,7 @@ enum class PairAdd { plain, fused };
 // sum + low(w) * low(x) + high(w) * high(x) of the 16-bit halves of each lane.
 template <PairAdd kPairAdd>
 HWY_INLINE Vi add_pairs(Vi sum, Vi w, Vi x) {
-#if HWY_TARGET == HWY_SCALAR
+#if KIPP_PLAIN_LANES
   const auto low = [](Vi v) { return hn::ShiftRight<16>(hn::ShiftLeft<16>(v)); };
   return sum + low(w) * low(x) + hn::ShiftRight<16>(w) * hn::ShiftRight<16>(x);
 #elif HWY_ARCH_X86
