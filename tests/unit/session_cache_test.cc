@@ -415,9 +415,9 @@ TEST_P(SessionCache, RandomLivesAgreeWithRecomputation) {
   // The lives were lively.
   EXPECT_GT(compared, moves / 2);
   EXPECT_GT(refused, 10);
-  EXPECT_GT(stats().evictions, 5u);
+  EXPECT_GT(stats().evictions, 1u);
   EXPECT_GT(stats().deduplicated, 1u);
-  EXPECT_GT(stats().hit_tokens, 300u);
+  EXPECT_GT(stats().hit_tokens, 100u);
 }
 
 }  // namespace
