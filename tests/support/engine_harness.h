@@ -113,6 +113,14 @@ class ManualClock final : public Clock {
 
 inline constexpr Token kHarnessStop = 1001;  // drawn once in a while
 
+inline Request greedy(std::vector<Token> prompt, int max_tokens) {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.sampling.temperature = 0;
+  request.max_tokens = max_tokens;
+  return request;
+}
+
 // Everything on the caller's thread.
 class CoreHarness {
  public:

@@ -2,34 +2,18 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <filesystem>
 #include <thread>
 
-#include "convert/demo_pack.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "support/demo_model.h"
 #include "support/engine_harness.h"
-#include "support/tiny_artifact.h"
 
 namespace kipp {
 namespace {
 
 constexpr int kPrompts = 20;
 constexpr int kMaxTokens = 8;
-
-std::shared_ptr<Model> open_demo() {
-  static const std::string path = [] {
-    const auto packed = test::read_file(std::filesystem::path(KIPP_TEST_DATA) / ".." / ".." /
-                                        "assets" / "kipp-demo.safetensors.zst");
-    const std::string out = (test::scratch_dir() / "kipp-demo.gguf").string();
-    const auto done = unpack_demo(packed, out, {});
-    EXPECT_TRUE(done) << done.error().message;
-    return out;
-  }();
-  auto model = Model::open(path, {.backend = "cpu", .kv_blocks = 3 * kPrompts});
-  EXPECT_TRUE(model) << model.error().message;
-  return *std::move(model);
-}
 
 Request prompt_of(int i) {
   static constexpr std::string_view kBeginnings[] = {"Once upon a time", "The little dog",
@@ -48,7 +32,8 @@ Request prompt_of(int i) {
 TEST(EngineDemo, TwentyAtOnceSayWhatEachSaysAlone) {
   std::vector<test::Received> received(kPrompts);
   {
-    const auto engine = Engine::start(open_demo(), {.max_sequences = kPrompts});
+    const auto engine =
+        Engine::start(test::open_demo("cpu", 3 * kPrompts), {.max_sequences = kPrompts});
     ASSERT_TRUE(engine) << engine.error().message;
     for (int i = 0; i < kPrompts; ++i) {
       auto& mine = received[static_cast<std::size_t>(i)];
@@ -59,7 +44,7 @@ TEST(EngineDemo, TwentyAtOnceSayWhatEachSaysAlone) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
-  const auto model = open_demo();
+  const auto model = test::open_demo("cpu", 3 * kPrompts);
   for (int i = 0; i < kPrompts; ++i) {
     SCOPED_TRACE(fmt::format("prompt {}", i));
     auto session = Session::create(model, 3 * kBlockPositions);

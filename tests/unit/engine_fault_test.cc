@@ -17,11 +17,7 @@ using test::expected_answer;
 constexpr int kCapacity = 1024;
 
 Request greedy(unsigned seed, std::size_t prompt, int max_tokens) {
-  Request request;
-  request.prompt = test::random_tokens(prompt, seed);
-  request.sampling.temperature = 0;
-  request.max_tokens = max_tokens;
-  return request;
+  return test::greedy(test::random_tokens(prompt, seed), max_tokens);
 }
 
 TEST(EngineFault, AFailureAtAnyStepEndsThatStepsRequestsOnly) {

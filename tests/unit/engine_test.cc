@@ -22,20 +22,13 @@ using namespace std::chrono_literals;
 using test::CoreHarness;
 using test::expect_answer;
 using test::expected_answer;
+using test::greedy;
 using test::HistoryLimits;
 using test::Received;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr int kContext = 4096;
-
-Request greedy(std::vector<Token> prompt, int max_tokens) {
-  Request request;
-  request.prompt = std::move(prompt);
-  request.sampling.temperature = 0;
-  request.max_tokens = max_tokens;
-  return request;
-}
 
 // Requests that share beginnings, end in every way and draw by every rule.
 Request any_request(int longest_prompt) {

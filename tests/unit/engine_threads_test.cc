@@ -26,11 +26,7 @@ using test::Received;
 using testing::HasSubstr;
 
 Request greedy(unsigned seed, std::size_t prompt, int max_tokens) {
-  Request request;
-  request.prompt = test::random_tokens(prompt, seed);
-  request.sampling.temperature = 0;
-  request.max_tokens = max_tokens;
-  return request;
+  return test::greedy(test::random_tokens(prompt, seed), max_tokens);
 }
 
 class EngineThreads : public testing::Test {

@@ -412,12 +412,13 @@ TEST_P(SessionCache, RandomLivesAgreeWithRecomputation) {
       ++compared;
     }
   }
-  // The lives were lively.
+  // The lives were lively, also where they are a quarter as long.
+  const bool all = moves == 600;
   EXPECT_GT(compared, moves / 2);
   EXPECT_GT(refused, 10);
-  EXPECT_GT(stats().evictions, 1u);
-  EXPECT_GT(stats().deduplicated, 1u);
-  EXPECT_GT(stats().hit_tokens, 100u);
+  EXPECT_GT(stats().evictions, all ? 20u : 1u);
+  EXPECT_GT(stats().deduplicated, all ? 3u : 1u);
+  EXPECT_GT(stats().hit_tokens, all ? 1000u : 100u);
 }
 
 }  // namespace

@@ -5,14 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <filesystem>
 #include <thread>
 
-#include "convert/demo_pack.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
 #include "engine/model_drafter.h"
 #include "engine/speculation.h"
+#include "support/demo_model.h"
 #include "support/drafters.h"
 #include "support/engine_harness.h"
 #include "support/sanitized.h"
@@ -35,20 +34,6 @@ void expect_accepted(std::uint64_t accepted, std::uint64_t least) {
 
 constexpr int kCapacity = 96;
 constexpr int kBlocks = 64;
-
-std::shared_ptr<Model> open_demo(std::string_view backend) {
-  static const std::string path = [] {
-    const auto packed = test::read_file(std::filesystem::path(KIPP_TEST_DATA) / ".." / ".." /
-                                        "assets" / "kipp-demo.safetensors.zst");
-    const std::string out = (test::scratch_dir() / "kipp-demo.gguf").string();
-    const auto done = unpack_demo(packed, out, {});
-    EXPECT_TRUE(done) << done.error().message;
-    return out;
-  }();
-  auto model = Model::open(path, {.backend = std::string(backend), .kv_blocks = kBlocks});
-  EXPECT_TRUE(model) << model.error().message;
-  return *std::move(model);
-}
 
 // Odd ones are a sentence that repeats and is cut short, even ones are random.
 std::vector<Token> prompt_of(unsigned i) {
@@ -163,21 +148,21 @@ Speculation cheap(Speculation speculation) {
 TEST(SpeculationExact, PromptLookupAmongManyRequests) {
   const auto twin = test::open_twin_model("tiny-tied", Scheme::bf16, kBlocks, "cpu");
   expect_accepted(expect_same_answers(twin, cheap(ngram_speculation(*twin)), 0, 820), 100u);
-  const auto demo = open_demo("cpu");
+  const auto demo = test::open_demo("cpu", kBlocks);
   expect_accepted(expect_same_answers(demo, cheap(ngram_speculation(*demo)), 820, 880), 5u);
 }
 
 TEST(SpeculationExact, PromptLookupAlone) {
   const auto twin = test::open_twin_model("tiny-tied", Scheme::affine4_gs32, kBlocks, "cpu");
   expect_accepted(expect_same_tokens(twin, cheap(ngram_speculation(*twin)), 880, 940), 10u);
-  const auto demo = open_demo("cpu");
+  const auto demo = test::open_demo("cpu", kBlocks);
   expect_accepted(expect_same_tokens(demo, cheap(ngram_speculation(*demo)), 940, 955), 1u);
 }
 
 TEST(SpeculationExact, PromptLookupOnTheReference) {
   const auto twin = test::open_twin_model("tiny-tied", Scheme::bf16, kBlocks, "reference");
   expect_accepted(expect_same_answers(twin, cheap(ngram_speculation(*twin)), 955, 967), 0u);
-  const auto demo = open_demo("reference");
+  const auto demo = test::open_demo("reference", kBlocks);
   expect_accepted(expect_same_tokens(demo, cheap(ngram_speculation(*demo)), 967, 973), 0u);
 }
 
@@ -195,7 +180,7 @@ TEST(SpeculationExact, ADraftCheckpoint) {
   expect_accepted(expect_same_tokens(target, likely, 973, 983), 30u);
   expect_accepted(expect_same_answers(target, likely, 983, 995), 20u);
   // Those of another checkpoint hardly ever.
-  const auto demo = open_demo("cpu");
+  const auto demo = test::open_demo("cpu", kBlocks);
   const auto far = test::open_twin_model("tiny-tied", Scheme::bf16, kBlocks, "cpu");
   const auto hardly = model_speculation(*demo, far);
   ASSERT_TRUE(hardly) << hardly.error().message;
