@@ -11,8 +11,10 @@ unnoticed.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import os
 import pathlib
+import queue
 import re
 import shutil
 import subprocess
@@ -125,21 +127,44 @@ def report(rows: list[tuple[Mutation, tuple[str, str] | None]]) -> str:
     )
 
 
+class Copies:
+    """As many copies as faults are studied at once; each is lent to one at a time."""
+
+    def __init__(self, folder: pathlib.Path, n: int, tests: list[str]) -> None:
+        self.free: queue.Queue[Copy] = queue.Queue()
+        self.tests = tests
+        with concurrent.futures.ThreadPoolExecutor(n) as threads:
+            for copy in threads.map(self._make, (folder / str(i) for i in range(n))):
+                self.free.put(copy)
+
+    def _make(self, folder: pathlib.Path) -> Copy:
+        copy = Copy(folder)
+        for test in self.tests:
+            if found := copy.catcher(test):
+                raise SystemExit(f"mutation study: {found} fails without a fault")
+        return copy
+
+    def catchers(self, mutation: Mutation) -> tuple[str, str] | None:
+        copy = self.free.get()
+        try:
+            found = copy.catchers(mutation)
+        finally:
+            self.free.put(copy)
+        print(f"{mutation.fault}: {found or 'NOT CAUGHT'}", flush=True)
+        return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="faults whose description contains this; writes no report")
-    parser.add_argument("--keep", type=pathlib.Path, help="make the copy here and leave it")
+    parser.add_argument("--jobs", type=int, default=1, help="faults studied at once, each in a copy of its own")
     args = parser.parse_args()
     chosen = [mutation for mutation in MUTATIONS if args.only in mutation.fault]
+    tests = list(dict.fromkeys(test for mutation in chosen for test in mutation.tests))
     with tempfile.TemporaryDirectory(prefix="kipp-mutations-") as temporary:
-        copy = Copy(args.keep or pathlib.Path(temporary))
-        for test in dict.fromkeys(test for mutation in chosen for test in mutation.tests):
-            if found := copy.catcher(test):
-                sys.exit(f"mutation study: {found} fails without a fault")
-        rows = []
-        for mutation in chosen:
-            rows.append((mutation, copy.catchers(mutation)))
-            print(f"{mutation.fault}: {rows[-1][1] or 'NOT CAUGHT'}", flush=True)
+        copies = Copies(pathlib.Path(temporary), args.jobs, tests)
+        with concurrent.futures.ThreadPoolExecutor(args.jobs) as threads:
+            rows = list(zip(chosen, threads.map(copies.catchers, chosen), strict=True))
     if not args.only:
         REPORT.write_text(report(rows), encoding="utf-8")
     sys.exit(0 if all(found for _, found in rows) else 1)
