@@ -4,41 +4,14 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <unordered_set>
-#include <vector>
+#include <utility>
+
+#include "tokenizer/json_reader.h"
 
 namespace kipp {
 namespace {
 
 using Json = nlohmann::json;
-
-// Watches the parser build its tree: keeps it shallow and notices keys that stand twice.
-class Watch {
- public:
-  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
-    if (depth > kMaxJsonDepth) {
-      problem = fmt::format("nesting: expected at most {} levels, found more", kMaxJsonDepth);
-      return false;
-    }
-    const auto level = static_cast<std::size_t>(depth);
-    if (event == Json::parse_event_t::object_start) {
-      if (keys_.size() <= level) keys_.resize(level + 1);
-      keys_[level].clear();
-    } else if (event == Json::parse_event_t::key) {
-      // A key stands one level below its object.
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_[level - 1].insert(key).second && problem.empty()) {
-        problem = fmt::format("{}: expected once, found twice", shown(parsed));
-      }
-    }
-    return true;
-  }
-
-  std::string problem;
-
- private:
-  std::vector<std::unordered_set<std::string>> keys_;  // of the open object of each level
-};
 
 bool names(std::initializer_list<std::string_view> list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
@@ -54,27 +27,11 @@ std::string shown(const Json& value) {
 }
 
 Result<Json> parse_strict_json(std::string_view text, std::string_view label) {
-  // The parser would take a NUL for the end of the text.
-  if (const auto at = text.find('\0'); at != std::string_view::npos) {
-    return fail(ErrorCode::refused, "{}: expected JSON, found a NUL at byte {}", label, at);
-  }
-  Watch watch;
-  const auto callback = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    return watch(depth, event, parsed);
-  };
-  try {
-    Json value = Json::parse(text.begin(), text.end(), callback);
-    if (!watch.problem.empty()) {
-      return fail(ErrorCode::refused, "{}: {}", label, watch.problem);
-    }
-    return value;
-  } catch (const Json::parse_error& error) {
-    return fail(ErrorCode::refused, "{}: expected JSON, found an error at byte {}", label,
-                error.byte);
-  } catch (const Json::exception& error) {
-    return fail(ErrorCode::refused, "{}: expected JSON, found another thing: {}", label,
-                error.what());
-  }
+  auto json = read_json<Json>(text, kMaxFileDepth);
+  if (json) return *std::move(json);
+  const JsonProblem& problem = json.error();
+  return fail(ErrorCode::refused, "{}: {}{}{}", label, problem.path,
+              problem.path.empty() ? "" : ": ", problem.message);
 }
 
 Result<Json> read_strict_json(const std::filesystem::path& path, std::size_t max_bytes) {

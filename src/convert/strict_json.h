@@ -1,6 +1,6 @@
-// JSON files of a checkpoint, read as facts to compare: text that two readers could understand
-// differently (a key twice, a NUL, bytes left over) and nesting beyond any such file are refused,
-// and every field is either what the registry says or named in the refusal.
+// JSON files of a checkpoint, read as facts to compare: nesting beyond any such file is refused
+// beside what read_json() refuses, and every field is either what the registry says or named in the
+// refusal.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace kipp {
 
-inline constexpr int kMaxJsonDepth = 16;
+inline constexpr int kMaxFileDepth = 16;
 
 // `label` is what refusals call the text.
 Result<nlohmann::json> parse_strict_json(std::string_view text, std::string_view label);

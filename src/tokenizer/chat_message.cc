@@ -3,19 +3,11 @@
 #include <string_view>
 
 #include "tokenizer/chat_template.h"
+#include "tokenizer/json_reader.h"
 #include "tokenizer/python_json.h"
 
 namespace kipp {
 namespace {
-
-// A client's string in an error: quoted, cut between characters where it is long.
-std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kLongest = 40;
-  if (text.size() <= kLongest) return fmt::format("\"{}\"", text);
-  std::size_t end = kLongest;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0u) == 0x80u) --end;
-  return fmt::format("\"{}...\"", text.substr(0, end));
-}
 
 Result<std::string> parse_string(const Json& value, const std::string& field) {
   if (!value.is_string()) {
