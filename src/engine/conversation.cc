@@ -2,16 +2,9 @@
 
 #include <utility>
 
+#include "tokenizer/output_parser.h"
+
 namespace kipp {
-namespace {
-
-std::string_view trim_newlines(std::string_view text) {
-  while (text.starts_with('\n')) text.remove_prefix(1);
-  while (text.ends_with('\n')) text.remove_suffix(1);
-  return text;
-}
-
-}  // namespace
 
 Result<ChatTemplate> chat_template_for(const Checkpoint& checkpoint) {
   switch (checkpoint.variant) {
@@ -30,21 +23,25 @@ Result<ChatTemplate> chat_template_for(const Checkpoint& checkpoint) {
               checkpoint.id);
 }
 
-ChatMessage reply_message(ChatTemplate style, std::string_view text, bool starts_in_thinking) {
-  constexpr std::string_view kOpen = "<think>";
-  constexpr std::string_view kClose = "</think>";
-  ChatMessage message{"assistant", {}, {}, {}};
-  const bool opened = style != ChatTemplate::instruct_2507 && text.starts_with(kOpen);
-  if (!opened && !starts_in_thinking) {
-    message.content = text;
-    return message;
+Result<bool> may_think(const Checkpoint& checkpoint, std::optional<bool> wanted,
+                       std::string_view field) {
+  KIPP_TRY_ASSIGN(style, chat_template_for(checkpoint));
+  const bool able = style != ChatTemplate::instruct_2507;
+  if (style != ChatTemplate::instruct && wanted && *wanted != able) {
+    return fail(ErrorCode::invalid, "{}: {} {} thinks", field, checkpoint.id,
+                able ? "always" : "never");
   }
-  if (opened) text.remove_prefix(kOpen.size());
-  const auto close = text.find(kClose);
-  message.reasoning_content = trim_newlines(text.substr(0, close));
-  std::string_view content;  // none yet where the reasoning was cut short
-  if (close != std::string_view::npos) content = text.substr(close + kClose.size());
-  message.content = trim_newlines(content);
+  return able && wanted != false;
+}
+
+ChatMessage reply_message(ChatTemplate style, std::string_view text, bool starts_in_thinking) {
+  OutputParser parser({.starts_in_thinking = starts_in_thinking,
+                       .splits_reasoning = style != ChatTemplate::instruct_2507,
+                       .parses_tools = false});
+  ParsedDelta reply = parser.push(text);
+  reply.append(parser.finish());
+  ChatMessage message{"assistant", std::move(reply.content), {}, {}};
+  if (parser.has_reasoning()) message.reasoning_content = std::move(reply.reasoning);
   return message;
 }
 
@@ -64,12 +61,8 @@ void Conversation::set_system(std::string text) {
 void Conversation::reset() { messages_.resize(has_system() ? 1 : 0); }
 
 Result<void> Conversation::set_thinking(bool on) {
-  const bool free = style_ == ChatTemplate::instruct;
-  if (!free && on != thinking()) {
-    return fail(ErrorCode::invalid, "thinking: {} {} thinks", model_->checkpoint().id,
-                on ? "never" : "always");
-  }
-  if (free) thinking_ = on;
+  KIPP_TRY(may_think(model_->checkpoint(), on, "thinking"));
+  thinking_ = on;
   return {};
 }
 

@@ -19,6 +19,12 @@ namespace kipp {
 // The template to chat with. Refuses base checkpoints, which were never taught to converse.
 Result<ChatTemplate> chat_template_for(const Checkpoint& checkpoint);
 
+// Whether answers may begin with reasoning where the caller wants so, or, absent, leaves it to the
+// template. Refused where the checkpoint leaves no choice: Instruct-2507 never thinks,
+// Thinking-2507 always does; base ones do not converse. `field`: what the refusal names.
+Result<bool> may_think(const Checkpoint& checkpoint, std::optional<bool> wanted,
+                       std::string_view field);
+
 // What a model answered, as a message: reasoning and content apart where the template knows
 // reasoning.
 ChatMessage reply_message(ChatTemplate style, std::string_view text, bool starts_in_thinking);
@@ -28,11 +34,9 @@ class Conversation {
   // Refuses base checkpoints.
   static Result<Conversation> create(std::shared_ptr<Model> model, Session session);
 
-  void set_system(std::string text);  // empty: no system message
-  void reset();                       // forgets every turn; the system message stays
-  // Refused where the checkpoint leaves no choice: Instruct-2507 never thinks, Thinking-2507 always
-  // does.
-  Result<void> set_thinking(bool on);
+  void set_system(std::string text);   // empty: no system message
+  void reset();                        // forgets every turn; the system message stays
+  Result<void> set_thinking(bool on);  // refused as may_think() does
   // Whether answers may begin with reasoning.
   bool thinking() const;
   // Whether the prompt ends inside the think block, so that an answer begins as reasoning.
