@@ -548,16 +548,20 @@ def test_kipp_itself_serves_the_files_as_they_are(kipp):
 
 
 def take_picture(path):
-    with Server("--access-log", "off") as server, chromium() as browser:
+    # A small cache, so that its bar shows something.
+    with Server("--access-log", "off", "--kv-memory", "32MiB") as server, chromium() as browser:
         page = browser.new_page(viewport={"width": 1180, "height": 720}, device_scale_factor=1.5, color_scheme="light")
         page.goto(f"http://127.0.0.1:{server.port}/")
         page.get_by_role("button", name="Settings").click()
         page.get_by_label("Seed").fill("7")
-        page.get_by_label("Max tokens").fill("160")
-        for question in ["Hello!", "Tell me a story about a lost kite."]:
+        page.get_by_label("Temperature").fill("0.6")
+        page.get_by_label("Max tokens").fill("110")
+        for question in ["Tell me a story about a lost kite.", "Tell me a story about an old boat."]:
             ask(page, question)
             finished(page)
-        page.wait_for_timeout(2500)  # for the cache's figures
+        look_again(page)
+        expect(page.locator("#load-running")).to_have_text("0")
+        page.wait_for_timeout(500)  # the bar moves
         page.screenshot(path=path)
 
 
