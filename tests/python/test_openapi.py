@@ -128,7 +128,7 @@ def strict(schema):
     if not isinstance(schema, dict):
         return schema
     schema = resolved(schema)
-    closed = {"additionalProperties": False} if "properties" in schema else {}
+    closed = {"additionalProperties": False} if "properties" in schema and "type" in schema else {}
     return closed | {key: strict(value) for key, value in schema.items()}
 
 
