@@ -53,8 +53,9 @@ class Exchange {
   virtual void send(std::string bytes) = 0;
   virtual void end_stream() = 0;
 
-  // Called once if the client vanishes or is dropped before the answer was handed over, never
-  // after; at once if it has gone already.
+  // Called once if the client vanishes or is dropped before the answer was handed over, by
+  // respond() or end_stream(), never after; at once if it has gone already. Not from within another
+  // function of this class.
   virtual void on_gone(std::function<void()> gone) = 0;
   virtual bool gone() const = 0;
 };

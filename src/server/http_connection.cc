@@ -325,7 +325,7 @@ void Connection::flush() {
 
 void Connection::wait_writable() {
   blocked_ = true;
-  unsent_.erase(0, std::exchange(sent_, 0));
+  if (sent_ > pending()) unsent_.erase(0, std::exchange(sent_, 0));  // moves less than it frees
   rearm();
   socket_.async_wait(Socket::wait_write, [self = shared_from_this()](const error_code&) {
     self->blocked_ = false;

@@ -154,9 +154,19 @@ class Server final : public HttpServer, private ConnectionHost {
   std::optional<asio::executor_work_guard<Executor>> work_;
 };
 
+// "[::1]" is how an IPv6 address stands before a port.
+std::string without_brackets(const std::string& host) {
+  if (host.size() < 2 || host.front() != '[' || host.back() != ']') return host;
+  return host.substr(1, host.size() - 2);
+}
+
 Result<void> Server::bind(const std::string& host, int port) {
   if (port < 0 || port > 65535) {
     return fail(ErrorCode::invalid, "port: expected 0 to 65535, found {}", port);
+  }
+  if (host.empty()) {
+    return fail(ErrorCode::invalid, "host: expected an address or a name, found nothing (port {})",
+                port);
   }
   error_code ec;
   asio::ip::basic_resolver<tcp, Executor> resolver(io);
@@ -359,7 +369,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(const std::string& host, 
                                                        const HttpLimits& limits,
                                                        HttpHandler handler) {
   auto server = std::make_unique<Server>(limits, std::move(handler));
-  KIPP_TRY(server->bind(host, port));
+  KIPP_TRY(server->bind(without_brackets(host), port));
   return server;
 }
 

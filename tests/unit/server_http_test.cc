@@ -219,12 +219,23 @@ TEST_F(HttpServerTest, RefusesWithAnErrorObjectAndCloses) {
   EXPECT_EQ(stats().refused, cases.size());
 }
 
-TEST_F(HttpServerTest, AClientThatSendsFirstAndReadsThenLearnsWhyItsBodyIsRefused) {
+TEST_F(HttpServerTest, RefusesABodyWithoutWaitingForItAndLetsTheClientFinish) {
   start({.max_body_bytes = 1 << 20});
   HttpClient client = this->client();
-  client.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1800000\r\n\r\n");
-  EXPECT_TRUE(client.send(std::string(1'000'000, 'a')));
+  client.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 99000000\r\n\r\n");
   EXPECT_EQ(client.answer().status, 413);
+  // A reset would end this, and take the answer from clients that read only behind their sending.
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(client.send(std::string(64 << 10, 'a')));
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_TRUE(client.closed());
+  bool taken = true;
+  for (int i = 0; taken && i < 100; ++i) {
+    taken = client.send(std::string(64 << 10, 'a'));
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_FALSE(taken) << "more than a body may hold is not read for the sake of manners";
 }
 
 TEST_F(HttpServerTest, StreamsInChunksThatLeaveTogether) {
@@ -355,7 +366,14 @@ TEST_F(HttpServerTest, HearsOnceOfEachClientThatGoes) {
 TEST_F(HttpServerTest, DoesNotHearOfAClientThatGoesWithItsAnswer) {
   start();
   HttpClient client = waiting("/wait");
-  on_io([&] { held_[0]->respond(200, "text/plain", "answer"); });
+  std::weak_ptr<Exchange> weak;
+  on_io([&] {
+    const Held exchange = std::move(held_[0]);
+    weak = exchange;
+    exchange->on_gone([this, exchange] { ++gone_; });  // as one does
+    exchange->respond(200, "text/plain", "answer");
+  });
+  EXPECT_TRUE(weak.expired()) << "what is answered holds itself no longer";
   EXPECT_EQ(client.answer().body, "answer");
   client.close();
   EXPECT_TRUE(eventually([&] { return stats().connections == 0; }));
@@ -494,7 +512,7 @@ TEST_F(HttpServerTest, ServesAgainWhenFileDescriptorsComeBack) {
   const auto used = io_time();
   pollfd poll{.fd = socket, .events = POLLIN, .revents = 0};
   EXPECT_EQ(::poll(&poll, 1, 200), 0) << "the server had a file descriptor left";
-  EXPECT_LT(io_time() - used, 100ms) << "it tries again and again";
+  EXPECT_LT(io_time() - used, 20ms) << "it tries again and again";
   late.get("/echo");
   EXPECT_EQ(late.answer().status, 200) << "who is connected is served meanwhile";
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -614,7 +632,8 @@ TEST_F(HttpServerTest, ListensWhereItIsToldOrSaysWhyNot) {
   const auto name = listen("localhost", 0);
   ASSERT_TRUE(name) << name.error().message;
   EXPECT_GT((*name)->port(), 0);
-  if (const auto six = listen("::1", 0)) {  // where the machine has IPv6 at all
+  EXPECT_FALSE(listen("", 0));
+  if (const auto six = listen("[::1]", 0)) {  // where the machine has IPv6 at all
     EXPECT_EQ((*six)->address(), "[::1]:" + std::to_string((*six)->port()));
   }
 }
