@@ -360,9 +360,11 @@ ApiError api_error(const Error& error) {
   ApiError out{.status = 500, .message = error.message, .param = {}, .code = {}};
   switch (error.code) {
     case ErrorCode::invalid:
-      // The engine's sentences begin with the field.
       out.status = 400;
-      out.param = error.message.substr(0, error.message.find(':'));
+      // The engine's sentences begin with the field: "max_tokens: expected ...".
+      if (const auto end = error.message.find(':'); end < error.message.find(' ')) {
+        out.param = error.message.substr(0, end);
+      }
       break;
     case ErrorCode::exhausted:
       out.status = 429;

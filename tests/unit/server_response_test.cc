@@ -420,6 +420,7 @@ TEST(ServerResponse, EngineErrorsHaveTheirStatus) {
   EXPECT_EQ(value.status, 400);
   EXPECT_EQ(value.param, "max_tokens");
   EXPECT_EQ(error_object(value)["error"]["type"], "invalid_request_error");
+  EXPECT_EQ(api_error({ErrorCode::invalid, "no field: is named"}).param, "");
   EXPECT_EQ(api_error({ErrorCode::interrupted, "engine: stopped"}).status, 503);
   EXPECT_EQ(api_error({ErrorCode::refused, "x"}).status, 500);
 }
