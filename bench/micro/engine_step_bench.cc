@@ -1,5 +1,6 @@
 // What the engine itself adds to a step: planning, drawing, text, events. The backend does nothing
-// and its time is not counted. One iteration is one step in which N sequences draw a token each.
+// and its time is not counted. One iteration of "step" is one step in which N sequences draw a
+// token each; one of "logprobs" the log-probabilities of one row and of its N best.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -7,6 +8,7 @@
 #include <random>
 
 #include "engine/engine_core.h"
+#include "engine/logprobs.h"
 
 namespace kipp {
 namespace {
@@ -75,6 +77,22 @@ BENCHMARK_CAPTURE(step, top_k_20_top_p,
     ->Arg(1)
     ->Arg(8);
 BENCHMARK_CAPTURE(step, all_tokens, {.temperature = 1, .logit_bias = {}})->Arg(1)->Arg(8);
+
+// Rows come from memory, as those of a long step do.
+void logprobs(benchmark::State& state) {
+  constexpr std::size_t kRows = 64;
+  std::vector<float> rows(kRows * kVocabRows);
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 3);
+  for (float& logit : rows) logit = normal(random);
+  std::size_t i = 0;
+  for (auto _ : state) {
+    const auto row = std::span(rows).subspan(i++ % kRows * kVocabRows, kVocabRows);
+    benchmark::DoNotOptimize(logprobs_of(row, 5, static_cast<int>(state.range(0))));
+  }
+}
+
+BENCHMARK(logprobs)->Arg(0)->Arg(5)->Arg(20)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace kipp

@@ -1,6 +1,8 @@
 #include "engine/engine_core.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 namespace kipp {
@@ -113,13 +115,19 @@ bool EngineCore::step() {
   const auto logits = parts_.backend->eval(items_);
   stats_.eval_time += parts_.clock->now() - eval_start;
   ++stats_.steps;
+  const auto n_tokens = std::transform_reduce(planned_.begin(), planned_.end(), 0, std::plus{},
+                                              [](const auto& item) { return item.tokens; });
+  stats_.step_tokens += static_cast<std::uint64_t>(n_tokens);
+  stats_.largest_step = std::max(stats_.largest_step, n_tokens);
   if (logits) {
     accept(*logits);
   } else {
     fail_step(logits.error());
   }
   std::erase(running_, nullptr);
-  stats_.step_time += parts_.clock->now() - start;
+  const Clock::Time took = parts_.clock->now() - start;
+  stats_.step_time += took;
+  stats_.longest_step = std::max(stats_.longest_step, took);
   return true;
 }
 
@@ -186,8 +194,13 @@ void EngineCore::fail_step(const Error& error) {
 
 void EngineCore::end(std::unique_ptr<Sequence>& sequence, FinishReason reason,
                      std::span<const float> last_logits) {
+  reason = sequence->finish(reason, last_logits);
   ++stats_.finished;
-  sequence->finish(reason, last_logits);
+  ++stats_.finished_by[static_cast<std::size_t>(reason)];
+  if (reason == FinishReason::interrupted) {
+    stats_.cancelled_tokens += static_cast<std::uint64_t>(sequence->evaluated_prompt_tokens() +
+                                                          sequence->generated_tokens());
+  }
   sequence.reset();
 }
 

@@ -8,6 +8,7 @@
 // and is never thrown back.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -57,10 +58,16 @@ struct EngineStats {
   std::uint64_t generated_tokens = 0;  // drawn
   SpeculationStats speculation;
   std::uint64_t finished = 0;
+  std::array<std::uint64_t, kFinishReasons> finished_by = {};  // of these; by FinishReason
   std::uint64_t failed = 0;
-  Clock::Time step_time{0};  // of all steps
-  Clock::Time eval_time{0};  // of that, in the backend
-  Clock::Time heartbeat{0};  // when the engine's thread last came by, busy or not
+  // Thrown away: evaluated of the prompts of requests that ended interrupted, and drawn for them.
+  std::uint64_t cancelled_tokens = 0;
+  std::uint64_t step_tokens = 0;  // evaluated in all steps, proposals included
+  int largest_step = 0;           // the most tokens of one
+  Clock::Time step_time{0};       // of all steps
+  Clock::Time longest_step{0};    // of one
+  Clock::Time eval_time{0};       // of all steps, in the backend
+  Clock::Time heartbeat{0};       // when the engine's thread last came by, busy or not
   PoolStats pool;
 };
 

@@ -47,10 +47,11 @@ struct Decoding {
     const auto n_drawn = [this] { return static_cast<int>(out.tokens.size()); };
     if (n_drawn() == params.max_tokens) return FinishReason::length;
     if (cancelled(hooks)) return FinishReason::interrupted;
-    const Token token = sample(logits, params.sampling, {prompt, out.tokens},
+    const auto stops = stop_tokens();
+    const auto barred = n_drawn() < params.min_tokens ? stops : std::span<const Token>();
+    const Token token = sample(logits, params.sampling, {prompt, out.tokens, barred},
                                /*draw=*/out.tokens.size());
     out.tokens.push_back(token);
-    const auto stops = stop_tokens();
     if (std::ranges::find(stops, token) != stops.end()) return FinishReason::stop;
     emit(token, stream.push(token), hooks, out);
     if (stream.stopped()) return FinishReason::stop;
@@ -135,9 +136,7 @@ Result<Generation> generate(const Model& model, Session& session, std::span<cons
                             const GenerateParams& params, const GenerateHooks& hooks) {
   KIPP_TRY(validate(params.sampling));
   KIPP_TRY(validate(params.speculation));
-  if (params.max_tokens < 0) {
-    return fail(ErrorCode::invalid, "max_tokens: expected at least 0, found {}", params.max_tokens);
-  }
+  KIPP_TRY(validate_token_counts(params.min_tokens, params.max_tokens));
   KIPP_TRY_ASSIGN(stops, StopMatcher::create(params.stop));
 
   Generation out;
@@ -162,7 +161,7 @@ Result<Generation> generate(const Model& model, Session& session, std::span<cons
     return out;
   }
 
-  TextStream stream(model.tokenizer(), std::move(stops));
+  TextStream stream(model.tokenizer(), std::move(stops), params.min_tokens);
   const auto decode_start = Clock::now();
   const Decoding decoding{.model = model,
                           .prompt = prompt,

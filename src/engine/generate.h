@@ -25,6 +25,7 @@ struct GenerateParams {
   int max_tokens = 0;             // >= 0; 0 evaluates the prompt and draws nothing
   std::vector<std::string> stop;  // as StopMatcher takes them
   bool ignore_eos = false;        // stop tokens neither end the generation nor show in the text
+  int min_tokens = 0;             // as Request has it
   Speculation speculation = {};   // off; changes how fast tokens come and nothing else
 };
 

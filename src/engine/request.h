@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "engine/logprobs.h"
 #include "engine/sampler.h"
 #include "engine/speculation.h"
 #include "engine/text_stream.h"
@@ -17,8 +18,6 @@
 namespace kipp {
 
 using RequestId = std::uint64_t;  // never used twice by one engine
-
-inline constexpr int kMaxTopLogprobs = 20;
 
 struct Request {
   std::vector<Token> prompt;  // at least one token
@@ -29,12 +28,13 @@ struct Request {
   // Log-probabilities of each drawn token and of so many best ones, up to kMaxTopLogprobs; -1:
   // none.
   int top_logprobs = -1;
+  // The same for the tokens of the prompt, from the second on: all of it is evaluated then,
+  // whatever the cache holds.
+  int prompt_logprobs = -1;
+  // 0 to max_tokens. The first so many tokens are never stop tokens, unless ignore_eos makes these
+  // ordinary ones, and no stop string is looked for in their text.
+  int min_tokens = 0;
   CacheSalt salt = 0;
-};
-
-struct Logprobs {
-  TokenLogprob chosen;
-  std::vector<TokenLogprob> best;  // best first
 };
 
 // Tokens of the prompt whose keys and values are there: once when the request leaves the queue,
@@ -43,6 +43,13 @@ struct PromptProgress {
   int done = 0;
   int total = 0;
   int cached = 0;  // of `done`: found in the cache
+};
+
+// Of prompt tokens `first` and on, as many as there are entries: what the rows before them gave.
+// In order, and whole before the first TextDelta or Finished, unless interrupted before.
+struct PromptLogprobs {
+  int first = 1;
+  std::vector<Logprobs> tokens;
 };
 
 // What one drawn token added to the text: nothing while a character or a possible stop string is
@@ -74,6 +81,8 @@ struct Finished {
   // XXH3-64 of the last logits' bytes, as generate() gives it. Absent when interrupted: the row is
   // gone by then.
   std::optional<std::uint64_t> logits_hash;
+  // Of the stop token that ended it, where log-probabilities are asked for.
+  std::optional<Logprobs> stop_token = {};
 };
 
 struct Failed {
@@ -81,7 +90,7 @@ struct Failed {
 };
 
 // Finished and Failed are terminal: exactly one of them comes, and nothing after it.
-using Event = std::variant<PromptProgress, TextDelta, Finished, Failed>;
+using Event = std::variant<PromptProgress, PromptLogprobs, TextDelta, Finished, Failed>;
 
 // Called on the engine's thread, for one request in order; must return soon, and neither throw nor
 // stop the engine. May submit and cancel. A request's first events can come before submit()

@@ -236,15 +236,6 @@ Result<void> check_range(const char* field, float value, float low, float high) 
               value);
 }
 
-// log of the sum over named tokens of exp(logit).
-double log_normalizer(std::span<const double> values) {
-  const double best = values[arg_max(values)];
-  if (!std::isfinite(best)) return best;
-  double total = 0;
-  for (const double value : values) total += std::exp(value - best);
-  return best + std::log(total);
-}
-
 }  // namespace
 
 Result<void> validate(const SamplingParams& params) {
@@ -286,10 +277,12 @@ Result<void> validate(const SamplingParams& params) {
 Token sample(std::span<const float> logits, const SamplingParams& params,
              const SampleContext& context, std::uint64_t draw) {
   if (params.temperature == 0 && !adjusts(params)) {
-    return static_cast<Token>(arg_max(logits.first(kTokens)));
+    const auto best = static_cast<Token>(arg_max(logits.first(kTokens)));
+    if (std::ranges::find(context.barred, best) == context.barred.end()) return best;
   }
   Scratch& s = scratch();
   load(logits, s.values);
+  for (const Token id : context.barred) s.values[static_cast<std::size_t>(id)] = kNever;
   adjust(params, context, s.values);
   const std::size_t best = arg_max<double>(s.values);
   if (params.temperature == 0 || !std::isfinite(s.values[best])) return static_cast<Token>(best);
@@ -312,26 +305,6 @@ Token sample(std::span<const float> logits, const SamplingParams& params,
     return draw_from_candidates(s.candidates, uniform);
   }
   return draw_from_all(softmax, s, uniform);
-}
-
-TokenLogprob logprob_of(std::span<const float> logits, Token token) {
-  Scratch& s = scratch();
-  load(logits, s.values);
-  const double value = s.values[static_cast<std::size_t>(token)];
-  return {token, static_cast<float>(value - log_normalizer(s.values))};
-}
-
-std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int n) {
-  std::vector<TokenLogprob> best;
-  if (n <= 0) return best;
-  Scratch& s = scratch();
-  load(logits, s.values);
-  const double normalizer = log_normalizer(s.values);
-  select_best(s.values, std::min(static_cast<std::size_t>(n), kTokens), s.candidates);
-  for (const Candidate& candidate : s.candidates) {
-    best.push_back({candidate.token, static_cast<float>(candidate.value - normalizer)});
-  }
-  return best;
 }
 
 }  // namespace kipp

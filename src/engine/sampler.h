@@ -36,24 +36,17 @@ inline constexpr int kPenaltyWindow = 64;
 // One sentence naming the field, what is allowed and what was found. NaN is never allowed.
 Result<void> validate(const SamplingParams& params);
 
-// What the penalties count over.
 struct SampleContext {
+  // What the penalties count over.
   std::span<const Token> prompt;
   std::span<const Token> generated;
+  // Not to be drawn: the chain begins with their logits at minus infinity.
+  std::span<const Token> barred = {};
 };
 
 // logits: one row of kVocabRows. draw: how many tokens this request has drawn before.
 // Never returns an id that names no token. A logit that is not a number is never chosen.
 Token sample(std::span<const float> logits, const SamplingParams& params,
              const SampleContext& context, std::uint64_t draw);
-
-struct TokenLogprob {
-  Token token = 0;
-  float logprob = 0;
-};
-
-// log softmax of the raw logits over named tokens: the chosen token's and the n best, best first.
-TokenLogprob logprob_of(std::span<const float> logits, Token token);
-std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int n);
 
 }  // namespace kipp

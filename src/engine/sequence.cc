@@ -18,6 +18,12 @@ int worst_case(std::size_t prompt, int max_tokens, int capacity) {
   return static_cast<int>(std::min<std::int64_t>(wanted, capacity));
 }
 
+Result<void> check_logprobs(const char* field, int n) {
+  if (n >= -1 && n <= kMaxTopLogprobs) return {};
+  return fail(ErrorCode::invalid, "{}: expected -1 (none) to {}, found {}", field, kMaxTopLogprobs,
+              n);
+}
+
 Result<void> check(const Request& request, int capacity) {
   if (request.prompt.empty()) {
     return fail(ErrorCode::invalid, "prompt: expected at least one token, found none");
@@ -28,15 +34,9 @@ Result<void> check(const Request& request, int capacity) {
   }
   KIPP_TRY(validate_tokens(request.prompt, "prompt"));
   KIPP_TRY(validate(request.sampling));
-  if (request.max_tokens < 0) {
-    return fail(ErrorCode::invalid, "max_tokens: expected at least 0, found {}",
-                request.max_tokens);
-  }
-  if (request.top_logprobs < -1 || request.top_logprobs > kMaxTopLogprobs) {
-    return fail(ErrorCode::invalid, "top_logprobs: expected -1 (none) to {}, found {}",
-                kMaxTopLogprobs, request.top_logprobs);
-  }
-  return {};
+  KIPP_TRY(validate_token_counts(request.min_tokens, request.max_tokens));
+  KIPP_TRY(check_logprobs("top_logprobs", request.top_logprobs));
+  return check_logprobs("prompt_logprobs", request.prompt_logprobs);
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ Result<std::unique_ptr<Sequence>> Sequence::create(RequestId id, Request request
                                                    Place place, const Setting& setting) {
   KIPP_TRY(check(request, setting.capacity));
   KIPP_TRY_ASSIGN(stops, StopMatcher::create(request.stop));
-  TextStream text(*setting.tokenizer, std::move(stops));
+  TextStream text(*setting.tokenizer, std::move(stops), request.min_tokens);
   return std::unique_ptr<Sequence>(new Sequence(id, std::move(request), std::move(sink),
                                                 std::move(text), std::move(place), setting));
 }
@@ -64,7 +64,9 @@ Sequence::Sequence(RequestId id, Request request, EventSink sink, TextStream tex
       submitted_(setting.clock->now()) {}
 
 bool Sequence::admit(BlockPool& pool) {
-  table_ = BlockTable::admit(pool, prompt(), positions_, request_.salt);
+  // What is cached has no logits any more.
+  const auto wanted = scores_prompt() ? std::span<const Token>() : prompt();
+  table_ = BlockTable::admit(pool, wanted, positions_, request_.salt);
   if (!table_) return false;
   tokens_.reserve(static_cast<std::size_t>(positions_) + 1);  // the last one drawn has no position
   evaluated_ = cached_ = table_->published_positions();
@@ -83,10 +85,12 @@ bool Sequence::admit(BlockPool& pool) {
 SequenceProgress Sequence::progress() const {
   return {.evaluated = evaluated_,
           .total = static_cast<int>(tokens_.size()),
-          .phase = evaluated_ < n_prompt_ ? Phase::prompt : Phase::generate};
+          .phase = evaluated_ < n_prompt_ ? Phase::prompt : Phase::generate,
+          .scored = scores_prompt()};
 }
 
 int Sequence::look_for_prefix() {
+  if (scores_prompt()) return 0;
   const auto resumed = table_->resume(evaluated(), prompt());
   const int skipped = resumed.positions - evaluated_;
   cached_ += skipped;
@@ -121,18 +125,19 @@ std::optional<Sequence::Ending> Sequence::accept(const PlannedItem& planned,
   proposed_.assign(tokens_.end() - n_proposed_, tokens_.end());
   tokens_.resize(timeline().size());
   n_proposed_ = 0;
-  // What the scheduler granted. A row of logits for every token of a step with proposals, else at
-  // most for the last.
-  const int verified = rows.rows > 0 ? rows.rows - 1 : 0;
+  const bool in_prompt = planned.pos < n_prompt_;
+  // Of the proposals, what the scheduler granted.
+  const int verified = in_prompt ? 0 : rows.rows - 1;
   evaluated_ = planned.pos + planned.tokens - verified;
   publish();
-  if (planned.pos < n_prompt_) {
-    if (evaluated_ >= n_prompt_) generating_ = setting_.clock->now();
+  if (in_prompt) {
+    if (scores_prompt()) report_prompt_logprobs(planned, rows);
+    if (evaluated_ == n_prompt_) generating_ = setting_.clock->now();
     report_prompt();
+    if (evaluated_ < n_prompt_) return std::nullopt;
   }
-  if (rows.rows == 0) return std::nullopt;
 
-  int row = 0;
+  int row = in_prompt ? rows.rows - 1 : 0;
   auto ended = draw(rows.row(row));
   while (!ended && row < verified && tokens_.back() == proposed_[static_cast<std::size_t>(row)]) {
     ++evaluated_;
@@ -158,18 +163,30 @@ void Sequence::report_prompt() {
   sink_(id_, PromptProgress{.done = evaluated_, .total = n_prompt_, .cached = cached_});
 }
 
+// Row i is what the model expected behind the planned item's token i.
+void Sequence::report_prompt_logprobs(const PlannedItem& planned, const LogitsView& rows) {
+  PromptLogprobs event{.first = planned.pos + 1, .tokens = {}};
+  const int n = std::min(rows.rows, n_prompt_ - event.first);
+  event.tokens.reserve(static_cast<std::size_t>(n));
+  for (int i = 0; i < n; ++i) {
+    const Token token = tokens_[static_cast<std::size_t>(event.first + i)];
+    event.tokens.push_back(logprobs_of(rows.row(i), token, request_.prompt_logprobs));
+  }
+  if (n > 0) sink_(id_, std::move(event));
+}
+
 // One token, in the order of generate(): what ends it is checked from the token outwards.
 std::optional<FinishReason> Sequence::draw(std::span<const float> logits) {
   if (generated_tokens() == request_.max_tokens) return FinishReason::length;
-  const Token token = sample(logits, request_.sampling, {prompt(), generated()},
+  const auto stops = stop_tokens();
+  const auto barred = generated_tokens() < request_.min_tokens ? stops : std::span<const Token>();
+  const Token token = sample(logits, request_.sampling, {prompt(), generated(), barred},
                              static_cast<std::uint64_t>(generated_tokens()));
   tokens_.push_back(token);
-  const auto stops = stop_tokens();
   if (std::ranges::find(stops, token) != stops.end()) return FinishReason::stop;
   TextDelta delta{.token = token, .text = text_.push(token), .logprobs = {}};
   if (request_.top_logprobs >= 0) {
-    delta.logprobs = Logprobs{.chosen = logprob_of(logits, token),
-                              .best = top_logprobs(logits, request_.top_logprobs)};
+    delta.logprobs = logprobs_of(logits, token, request_.top_logprobs);
   }
   sink_(id_, std::move(delta));
   if (text_.stopped()) return FinishReason::stop;
@@ -185,12 +202,13 @@ void Sequence::release() {
   place_.reset();
 }
 
-void Sequence::finish(FinishReason reason, std::span<const float> last_logits) {
+FinishReason Sequence::finish(FinishReason reason, std::span<const float> last_logits) {
   release();
   if (std::string rest = text_.finish(); !rest.empty()) {
     sink_(id_, TextDelta{.token = {}, .text = std::move(rest), .logprobs = {}});
   }
-  Finished finished{.reason = text_.stopped() ? FinishReason::stop : reason,
+  if (text_.stopped()) reason = FinishReason::stop;
+  Finished finished{.reason = reason,
                     .matched_stop = text_.matched_stop(),
                     .usage = {.prompt_tokens = n_prompt_,
                               .cached_tokens = cached_,
@@ -200,8 +218,12 @@ void Sequence::finish(FinishReason reason, std::span<const float> last_logits) {
                     .logits_hash = {}};
   if (!last_logits.empty()) {
     finished.logits_hash = XXH3_64bits(last_logits.data(), last_logits.size_bytes());
+    if (reason == FinishReason::stop && !text_.stopped() && request_.top_logprobs >= 0) {
+      finished.stop_token = logprobs_of(last_logits, tokens_.back(), request_.top_logprobs);
+    }
   }
   sink_(id_, std::move(finished));
+  return reason;
 }
 
 void Sequence::fail(const Error& error) {

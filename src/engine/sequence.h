@@ -8,6 +8,7 @@
 // Made on the caller's thread, used on the engine's.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -72,12 +73,15 @@ class Sequence {
   std::optional<Ending> accept(const PlannedItem& planned, const LogitsView& rows);
 
   // Terminal, in any state. Blocks and place go back first, so that whoever hears of the end can
-  // have them. `last_logits`: while they are there.
-  void finish(FinishReason reason, std::span<const float> last_logits = {});
+  // have them. `last_logits`: while they are there. Returns the reason that the reader was told: a
+  // stop string may complete only here.
+  FinishReason finish(FinishReason reason, std::span<const float> last_logits = {});
   void fail(const Error& error);
 
   int cached_tokens() const { return cached_; }
   int generated_tokens() const { return static_cast<int>(generated().size()); }
+  // Of the prompt, by itself.
+  int evaluated_prompt_tokens() const { return std::min(evaluated_, n_prompt_) - cached_; }
   // What came of proposals, as of the last accept().
   const SpeculationStats& speculated() const { return speculated_; }
 
@@ -100,8 +104,11 @@ class Sequence {
     return request_.ignore_eos ? std::span<const Token>() : setting_.stop_tokens;
   }
 
+  bool scores_prompt() const { return request_.prompt_logprobs >= 0; }
+
   void release();
   void report_prompt();
+  void report_prompt_logprobs(const PlannedItem& planned, const LogitsView& rows);
   void publish();
   std::optional<FinishReason> draw(std::span<const float> logits);
   Timings timings() const;

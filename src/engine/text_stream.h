@@ -3,6 +3,7 @@
 // at the same byte for the same reason.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,12 +19,19 @@ enum class FinishReason : std::uint8_t {
   length,       // max_tokens, or no more room
   interrupted,  // the user asked
 };
+inline constexpr std::size_t kFinishReasons = 3;
 
 std::string_view to_string(FinishReason reason);
 
+// How many tokens may be drawn, and how many before something else than max_tokens may end it.
+// Refuses what is not 0 <= min_tokens <= max_tokens.
+Result<void> validate_token_counts(int min_tokens, int max_tokens);
+
 class TextStream {
  public:
-  TextStream(const Tokenizer& tokenizer, StopMatcher stops);
+  // In the text of the first `min_tokens` tokens no stop string is looked for: one that begins
+  // there is none, since its beginning has gone out.
+  TextStream(const Tokenizer& tokenizer, StopMatcher stops, int min_tokens = 0);
 
   // The text that a token makes certain: nothing while a character or a possible stop string is
   // incomplete.
@@ -35,8 +43,13 @@ class TextStream {
   const std::string& matched_stop() const { return stops_.matched_stop(); }
 
  private:
+  // What may be emitted now that `text` became certain with the last token.
+  std::string match(std::string text);
+
   Detokenizer detokenizer_;
   StopMatcher stops_;
+  const int min_tokens_;
+  int n_pushed_ = 0;
 };
 
 }  // namespace kipp

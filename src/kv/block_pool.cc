@@ -28,7 +28,7 @@ std::optional<Admission> BlockPool::admit(std::span<const Token> prompt, int pos
 
   for (const BlockId id : admission.blocks) pin(id, Pin::shared);
   reserved_ += admission.reserved;
-  count_lookup(prompt.size());
+  if (!prompt.empty()) count_lookup(prompt.size());
   count_hit(admission.blocks.size() * kBlockPositions);
   return admission;
 }

@@ -81,9 +81,10 @@ class BlockPool {
   // Blocks that can still be promised.
   int available() const;
 
-  // Finds the longest published prefix of `prompt` that leaves at least its last token to evaluate,
-  // pins it (shared), and reserves what `positions` positions need beyond it. Nothing, and nothing
-  // changed, when that is more than the pool can promise now. positions >= prompt.size().
+  // Finds the longest published prefix of `prompt` that leaves at least its last token to evaluate
+  // (of none, nothing), pins it (shared), and reserves what `positions` positions need beyond it.
+  // Nothing, and nothing changed, when that is more than the pool can promise now. positions >=
+  // prompt.size().
   std::optional<Admission> admit(std::span<const Token> prompt, int positions, CacheSalt salt = 0);
 
   // So many blocks promised, or false and nothing changed.

@@ -27,8 +27,8 @@ namespace kipp {
 class BlockTable {
  public:
   // Room for `positions` positions, beginning with whatever of `prompt` is published, at least its
-  // last token excepted. Nothing, and nothing changed, when the pool cannot promise that now: the
-  // caller waits. positions >= prompt.size().
+  // last token excepted; nothing of an empty one. Nothing, and nothing changed, when the pool
+  // cannot promise that now: the caller waits. positions >= prompt.size().
   static std::optional<BlockTable> admit(BlockPool& pool, std::span<const Token> prompt,
                                          int positions, CacheSalt salt = 0);
   // Room for `positions` positions of its own.

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,18 +22,24 @@ namespace kipp::test {
 // A reader's view of one request.
 struct Received {
   std::vector<PromptProgress> progress;
+  std::vector<Logprobs> prompt_logprobs;  // [i]: of prompt token i + 1
   std::vector<Token> tokens;
   std::vector<Logprobs> logprobs;
   std::string text;
   std::optional<Finished> finished;
   std::optional<Error> failed;
   int terminals = 0;
-  bool late = false;  // something came after the terminal event
+  bool late = false;     // something came after the terminal event
+  bool in_order = true;  // log-probabilities of the prompt, and before what was drawn
 
   void add(Event event) {
     late = late || terminals > 0;
     if (auto* prompt = std::get_if<PromptProgress>(&event)) {
       progress.push_back(*prompt);
+    } else if (auto* scored = std::get_if<PromptLogprobs>(&event)) {
+      in_order = in_order && !scored->tokens.empty() && tokens.empty() &&
+                 scored->first == static_cast<int>(prompt_logprobs.size()) + 1;
+      std::ranges::move(scored->tokens, std::back_inserter(prompt_logprobs));
     } else if (auto* delta = std::get_if<TextDelta>(&event)) {
       if (delta->token) tokens.push_back(*delta->token);
       if (delta->logprobs) logprobs.push_back(*delta->logprobs);
@@ -45,11 +53,17 @@ struct Received {
     }
   }
   bool ended() const { return terminals > 0; }
-  bool ended_once() const { return terminals == 1 && !late; }
+  bool ended_once() const { return terminals == 1 && !late && in_order; }
   // "stop", "length", "interrupted" or "failed".
   std::string how() const {
     return finished ? std::string(to_string(finished->reason)) : failed ? "failed" : "open";
   }
+};
+
+// Some log-probabilities of a prompt: working all of them out takes long.
+struct ExpectedLogprobs {
+  std::size_t n = 0;                     // of tokens, all of them
+  std::map<std::size_t, Logprobs> some;  // [i]: of prompt token i + 1
 };
 
 struct Expected {
@@ -58,23 +72,39 @@ struct Expected {
   std::string matched_stop;
   int generated = 0;
   std::uint64_t logits_hash = 0;
+  ExpectedLogprobs prompt_logprobs = {};
 };
+
+inline ExpectedLogprobs expected_prompt_logprobs(const Request& request) {
+  ExpectedLogprobs expected;
+  if (request.prompt_logprobs < 0) return expected;
+  expected.n = request.prompt.size() - 1;
+  if (expected.n == 0) return expected;
+  for (const std::size_t i : {std::size_t{0}, expected.n / 3, expected.n / 2, expected.n - 1}) {
+    const auto logits = HistoryBackend::logits_after(std::span(request.prompt).first(i + 1));
+    expected.some[i] = logprobs_of(logits, request.prompt[i + 1], request.prompt_logprobs);
+  }
+  return expected;
+}
 
 // What the history backend's model answers, worked out without engine, blocks or batches.
 inline Expected expected_answer(const Request& request, std::span<const Token> stop_tokens,
                                 int capacity) {
   const Tokenizer tokenizer;
-  TextStream text(tokenizer, *StopMatcher::create(request.stop));
+  TextStream text(tokenizer, *StopMatcher::create(request.stop), request.min_tokens);
+  if (request.ignore_eos) stop_tokens = {};
   std::vector<Token> all = request.prompt;
   Expected expected;
   std::vector<float> logits = HistoryBackend::logits_after(all);
   while (expected.generated < request.max_tokens) {
     const auto prompt = std::span(all).first(request.prompt.size());
     const auto drawn = std::span(all).subspan(request.prompt.size());
-    const Token token = sample(logits, request.sampling, {prompt, drawn}, drawn.size());
+    const bool may_stop = expected.generated >= request.min_tokens;
+    const auto barred = may_stop ? std::span<const Token>() : stop_tokens;
+    const Token token = sample(logits, request.sampling, {prompt, drawn, barred}, drawn.size());
     all.push_back(token);
     ++expected.generated;
-    if (!request.ignore_eos && std::ranges::find(stop_tokens, token) != stop_tokens.end()) {
+    if (std::ranges::find(stop_tokens, token) != stop_tokens.end()) {
       expected.reason = FinishReason::stop;
       break;
     }
@@ -89,6 +119,7 @@ inline Expected expected_answer(const Request& request, std::span<const Token> s
   if (text.stopped()) expected.reason = FinishReason::stop;
   expected.matched_stop = text.matched_stop();
   expected.logits_hash = XXH3_64bits(logits.data(), logits.size() * sizeof(float));
+  expected.prompt_logprobs = expected_prompt_logprobs(request);
   return expected;
 }
 
@@ -100,6 +131,10 @@ inline void expect_answer(const Received& received, const Expected& expected) {
   EXPECT_EQ(received.finished->matched_stop, expected.matched_stop);
   EXPECT_EQ(received.finished->usage.generated_tokens, expected.generated);
   EXPECT_EQ(received.finished->logits_hash, expected.logits_hash);
+  ASSERT_EQ(received.prompt_logprobs.size(), expected.prompt_logprobs.n);
+  for (const auto& [i, logprobs] : expected.prompt_logprobs.some) {
+    EXPECT_EQ(received.prompt_logprobs[i], logprobs) << "of prompt token " << i + 1;
+  }
 }
 
 class ManualClock final : public Clock {

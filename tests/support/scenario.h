@@ -3,11 +3,14 @@
 //   engine step=16 beside=4 sequences=4 blocks=64    first; what is not named keeps its default
 //                                                    (also rows, positions)
 //   submit a prompt=40 max=3                         a request named a; like=b/32: the first 32
-//                                                    tokens of its prompt are those of b's
+//                                                    tokens of its prompt are those of b's;
+//                                                    logprobs=5: and log-probabilities of its
+//                                                    prompt
 //   cancel a
 //   fail                                             the next step fails in the backend
 //   step b[3,4)* a[0,4)                              one step with exactly these items: positions,
-//                                                    * where the last token's logits are wanted
+//                                                    * where the last token's logits are wanted,
+//                                                    ** where those of all are
 //   step                                             nothing to do
 //   ends a length                                    and these requests, in this order, ended by
 //                                                    the command before
@@ -102,6 +105,7 @@ class ScenarioRun {
     request.ignore_eos = true;
     take(given, "prompt", n_prompt);
     take(given, "max", request.max_tokens);
+    take(given, "logprobs", request.prompt_logprobs);
     const auto seed = static_cast<Token>(names_.size());
     for (int i = 0; i < n_prompt; ++i) request.prompt.push_back(seed * 1000 + i);
     if (const auto like = given.find("like"); like != given.end()) {

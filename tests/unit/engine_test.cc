@@ -45,6 +45,8 @@ Request any_request(int longest_prompt) {
   }
   if (*test::among(0, 4) == 0) request.sampling.presence_penalty = 2;
   if (*test::among(0, 4) == 0) request.stop = {" t", "er"};
+  if (*test::among(0, 3) == 0) request.min_tokens = *test::among(0, request.max_tokens + 1);
+  if (*test::among(0, 8) == 0) request.prompt_logprobs = *test::among(0, 3);
   request.ignore_eos = *rc::gen::arbitrary<bool>();
   return request;
 }
@@ -222,6 +224,24 @@ TEST(EngineCore, GivesLogprobsOfTheRowATokenWasDrawnFrom) {
     EXPECT_EQ(received.logprobs[i].best[1].token, top_logprobs(logits, 2)[1].token);
     all.push_back(token);
   }
+}
+
+// It has no text and so no event; whoever scores text counts on its entry all the same.
+TEST(EngineCore, GivesLogprobsOfTheStopTokenWithTheEnd) {
+  CoreHarness harness;
+  Request request = greedy(test::random_tokens(5, 1), 3);
+  request.top_logprobs = 2;
+  const RequestId longer = harness.submit(request);
+  request.sampling.logit_bias = {{test::kHarnessStop, 100.f}};
+  const RequestId stopped = harness.submit(request);
+  request.top_logprobs = -1;
+  const RequestId unasked = harness.submit(request);
+  harness.run();
+  EXPECT_EQ(harness.received[stopped].how(), "stop");
+  EXPECT_EQ(harness.received[stopped].finished->stop_token,
+            logprobs_of(test::HistoryBackend::logits_after(request.prompt), test::kHarnessStop, 2));
+  EXPECT_EQ(harness.received[longer].finished->stop_token, std::nullopt);
+  EXPECT_EQ(harness.received[unasked].finished->stop_token, std::nullopt);
 }
 
 TEST(EngineCore, TimesQueuePromptAndGeneration) {

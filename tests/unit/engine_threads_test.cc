@@ -129,44 +129,120 @@ TEST_F(EngineThreads, EverySubmittedRequestEndsOnce) {
 }
 
 TEST_F(EngineThreads, StopEndsWhatIsOpenAndRefusesTheRest) {
+  constexpr unsigned kClients = 3;
   for (unsigned round = 0; round < 30; ++round) {
-    const auto engine = start({.max_sequences = 2, .max_queue = 1000});
-    std::vector<std::unique_ptr<Call>> calls;
-    std::latch under_way(1);
-    bool refused = false;
-    std::thread client([&] {
-      for (unsigned i = 0; i < 1000 && !refused; ++i) {
-        auto call = std::make_unique<Call>();
-        const auto id =
-            engine->submit(greedy(i, 20 + round, 8), [&call = *call](RequestId, Event event) {
-              const std::lock_guard lock(call.mutex);
-              call.received.add(std::move(event));
-            });
-        if (id) {
-          calls.push_back(std::move(call));
-        } else {
-          refused = true;
-          EXPECT_THAT(id.error().message, HasSubstr("stopped"));
-          EXPECT_EQ(call->received.terminals, 0);
+    const auto engine = start({.max_sequences = 2, .max_queue = kClients * 1000});
+    std::vector<std::vector<std::unique_ptr<Call>>> calls(kClients);
+    std::latch under_way(kClients);
+    std::vector<std::thread> clients;
+    for (unsigned c = 0; c < kClients; ++c) {
+      clients.emplace_back([&, c] {
+        bool refused = false;
+        for (unsigned i = 0; i < 1000 && !refused; ++i) {
+          auto call = std::make_unique<Call>();
+          const auto id =
+              engine->submit(greedy(i, 20 + round, 8), [&call = *call](RequestId, Event event) {
+                const std::lock_guard lock(call.mutex);
+                call.received.add(std::move(event));
+              });
+          if (id) {
+            if (i % 4 == c) engine->cancel(*id);
+            calls[c].push_back(std::move(call));
+          } else {
+            refused = true;
+            EXPECT_THAT(id.error().message, HasSubstr("stopped"));
+            EXPECT_EQ(id.error().code, ErrorCode::interrupted);
+            EXPECT_EQ(call->received.terminals, 0);
+          }
+          if (i == round) under_way.count_down();
         }
-        if (i == round) under_way.count_down();
-      }
-    });
+      });
+    }
     under_way.wait();
     std::thread other([&] { engine->stop(); });
     engine->stop();
+    // Whoever is open has ended by now, while others still try to submit.
+    const EngineStats stats = engine->stats();
+    EXPECT_EQ(stats.running + stats.waiting, 0);
     other.join();
-    client.join();
-    ASSERT_GT(calls.size(), round);
-    for (const auto& call : calls) {
-      ASSERT_TRUE(call->received.ended_once());
-      if (call->received.failed) {
-        EXPECT_THAT(call->received.failed->message, HasSubstr("stopped"));
-        EXPECT_EQ(call->received.failed->code, ErrorCode::interrupted);
+    for (std::thread& client : clients) client.join();
+    std::size_t n_calls = 0;
+    for (const auto& mine : calls) {
+      ASSERT_GT(mine.size(), round);
+      n_calls += mine.size();
+      for (const auto& call : mine) {
+        ASSERT_TRUE(call->received.ended_once());
+        if (call->received.failed) {
+          EXPECT_THAT(call->received.failed->message, HasSubstr("stopped"));
+          EXPECT_EQ(call->received.failed->code, ErrorCode::interrupted);
+        }
       }
     }
+    EXPECT_EQ(stats.finished + stats.failed, n_calls);
     expect_at_rest();
   }
+}
+
+// What waits behind a long step is gone before the next one begins, and never costs anything.
+TEST_F(EngineThreads, CancelledInTheQueueNeverStarts) {
+  std::latch entered(1), leave(1);
+  std::vector<RequestId> evaluated;  // the engine's, until it has stopped
+  backend_.on_eval = [&](std::span<const EvalItem> items) -> Result<void> {
+    if (evaluated.empty()) {
+      entered.count_down();
+      leave.wait();
+    }
+    for (const EvalItem& item : items) evaluated.push_back(static_cast<RequestId>(item.seq));
+    return {};
+  };
+  Call busy;
+  std::vector<std::unique_ptr<Call>> gone;
+  const auto engine = start({.max_sequences = 1});
+  const auto sink = [](Call& call) -> EventSink {
+    return [&call](RequestId, Event event) {
+      const std::lock_guard lock(call.mutex);
+      call.received.add(std::move(event));
+    };
+  };
+  const auto first = engine->submit(greedy(1, 5, 3), sink(busy));
+  ASSERT_TRUE(first);
+  entered.wait();
+  for (unsigned i = 0; i < 5; ++i) {
+    gone.push_back(std::make_unique<Call>());
+    const auto id = engine->submit(greedy(i, 40, 3), sink(*gone.back()));
+    ASSERT_TRUE(id);
+    engine->cancel(*id);
+  }
+  leave.count_down();
+  for (int i = 0; i < 1000 && engine->stats().finished < 6; ++i) std::this_thread::sleep_for(5ms);
+  engine->stop();
+  EXPECT_EQ(busy.received.how(), "length");
+  for (const auto& call : gone) {
+    EXPECT_TRUE(call->received.ended_once());
+    EXPECT_EQ(call->received.how(), "interrupted");
+    EXPECT_TRUE(call->received.progress.empty());
+  }
+  for (const RequestId id : evaluated) EXPECT_EQ(id, *first);
+  EXPECT_EQ(engine->stats().cancelled_tokens, 0u);
+  expect_at_rest();
+}
+
+TEST_F(EngineThreads, ASinkThatAnswersTheStopWithAnotherRequestIsRefused) {
+  const auto engine = start({.max_sequences = 2});
+  std::atomic<int> refused = 0;
+  std::latch entered(1);
+  EventSink sink = [&](RequestId, Event event) {
+    const auto* progress = std::get_if<PromptProgress>(&event);
+    if (progress != nullptr && progress->done == 0) entered.count_down();
+    if (!std::holds_alternative<Failed>(event)) return;
+    const auto again = engine->submit(greedy(2, 10, 2), [](RequestId, Event) { FAIL(); });
+    refused += int{!again && again.error().code == ErrorCode::interrupted};
+  };
+  ASSERT_TRUE(engine->submit(greedy(1, 40, 500), sink));
+  entered.wait();
+  engine->stop();
+  EXPECT_EQ(refused.load(), 1);
+  expect_at_rest();
 }
 
 TEST_F(EngineThreads, SinksMaySubmitAndCancel) {

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/rng.h"
+#include "engine/logprobs.h"
 #include "model/config.h"
 
 namespace kipp {

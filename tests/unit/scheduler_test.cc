@@ -32,7 +32,8 @@ Situation any_situation() {
     const bool generates = *rc::gen::arbitrary<bool>();
     situation.sequences.push_back({.evaluated = evaluated,
                                    .total = evaluated + *test::among(1, generates ? 6 : 80),
-                                   .phase = generates ? Phase::generate : Phase::prompt});
+                                   .phase = generates ? Phase::generate : Phase::prompt,
+                                   .scored = *test::among(0, 3) == 0});
   }
   situation.budget = {.tokens = *test::among(n, 100),
                       .logit_rows = *test::among(n, 30),
@@ -42,6 +43,7 @@ Situation any_situation() {
 
 struct Totals {
   int tokens = 0, rows = 0, prompt_tokens = 0;
+  int prompt_cost = 0;  // scored tokens count double
   bool generates = false;
 };
 
@@ -51,7 +53,10 @@ Totals totals(const Situation& situation, const std::vector<PlannedItem>& items)
     sum.tokens += item.tokens;
     sum.rows += item.rows();
     const auto& s = situation.sequences[static_cast<std::size_t>(item.sequence)];
-    if (s.phase == Phase::prompt) sum.prompt_tokens += item.tokens;
+    if (s.phase == Phase::prompt) {
+      sum.prompt_tokens += item.tokens;
+      sum.prompt_cost += s.scored ? 2 * item.tokens : item.tokens;
+    }
     sum.generates = sum.generates || s.phase == Phase::generate;
   }
   return sum;
@@ -66,6 +71,8 @@ TEST(PlanStep, KeepsToTheBudgetAndToEachSequence) {
     RC_ASSERT(sum.tokens <= situation.budget.tokens);
     RC_ASSERT(sum.rows <= situation.budget.logit_rows);
     if (sum.generates) {
+      // Half a scored token is rounded up.
+      RC_ASSERT(sum.prompt_cost <= situation.budget.prompt_tokens_beside_generation + 1);
       RC_ASSERT(sum.prompt_tokens <= situation.budget.prompt_tokens_beside_generation);
     }
     std::vector<bool> seen(situation.sequences.size(), false);
@@ -78,7 +85,9 @@ TEST(PlanStep, KeepsToTheBudgetAndToEachSequence) {
       RC_ASSERT(item.tokens >= 1 && item.pos + item.tokens <= s.total);
       // Logits exactly where something will be drawn or verified.
       const bool ends = item.pos + item.tokens == s.total;
-      if (s.phase == Phase::prompt) {
+      if (s.phase == Phase::prompt && s.scored) {
+        RC_ASSERT(item.want == LogitRows::all);
+      } else if (s.phase == Phase::prompt) {
         RC_ASSERT(item.want == (ends ? LogitRows::last : LogitRows::none));
       } else {
         RC_ASSERT(item.want == (s.total - s.evaluated > 1 ? LogitRows::all : LogitRows::last));
@@ -104,9 +113,19 @@ TEST(PlanStep, PromptsAreReadInTheOrderOfArrival) {
     const Situation situation = any_situation();
     std::vector<PlannedItem> items;
     plan_step(situation.sequences, situation.budget, items);
-    // Whoever gets anything stands behind prompts that are read to their end, or up to the one
-    // token for whose logits no row is left.
-    const int rows = totals(situation, items).rows;
+    // Whoever gets anything stands behind prompts that are read to their end, or as far as the
+    // rows go that are not kept for those behind.
+    int rows = situation.budget.logit_rows - totals(situation, items).rows;
+    for (const PlannedItem& item : items) {
+      if (situation.sequences[static_cast<std::size_t>(item.sequence)].phase == Phase::prompt) {
+        rows += item.rows();
+      }
+    }
+    const auto kept_behind = [&](int sequence) {
+      const auto behind =
+          std::span(situation.sequences).subspan(static_cast<std::size_t>(sequence) + 1);
+      return static_cast<int>(std::ranges::count(behind, Phase::prompt, &SequenceProgress::phase));
+    };
     int read_to = 0;
     for (const PlannedItem& item : items) {
       const auto at = static_cast<std::size_t>(item.sequence);
@@ -115,9 +134,10 @@ TEST(PlanStep, PromptsAreReadInTheOrderOfArrival) {
         const SequenceProgress& older = situation.sequences[static_cast<std::size_t>(read_to)];
         if (older.phase != Phase::prompt) continue;
         const auto share = std::ranges::find(items, read_to, &PlannedItem::sequence);
-        const int read = share == items.end() ? 0 : share->tokens;
-        const int left = older.total - older.evaluated - read;
-        RC_ASSERT(left == 0 || (left == 1 && rows == situation.budget.logit_rows));
+        RC_ASSERT(share != items.end());
+        rows -= share->rows();
+        const int left = older.total - older.evaluated - share->tokens;
+        RC_ASSERT(left == 0 || (older.scored && rows == kept_behind(read_to)));
       }
     }
   });
@@ -130,10 +150,18 @@ TEST(PlanStep, SpendsWhatThereIs) {
     plan_step(situation.sequences, situation.budget, items);
     const Totals sum = totals(situation, items);
     RC_ASSERT(!items.empty());
+    const int for_prompts = std::min(situation.budget.prompt_tokens_beside_generation,
+                                     situation.budget.tokens - (sum.tokens - sum.prompt_tokens));
     const bool full =
-        sum.tokens == situation.budget.tokens ||
-        (sum.generates && sum.prompt_tokens == situation.budget.prompt_tokens_beside_generation);
-    const bool rows_full = sum.rows == situation.budget.logit_rows;
+        sum.tokens == situation.budget.tokens || (sum.generates && sum.prompt_cost >= for_prompts);
+    // A row is kept for every prompt, and one that does not end does not use it.
+    const auto kept =
+        static_cast<int>(std::ranges::count_if(situation.sequences, [&](const SequenceProgress& s) {
+          const auto at = &s - situation.sequences.data();
+          const auto item = std::ranges::find(items, static_cast<int>(at), &PlannedItem::sequence);
+          return s.phase == Phase::prompt && (item == items.end() || item->rows() == 0);
+        }));
+    const bool rows_full = sum.rows + kept == situation.budget.logit_rows;
     std::vector<int> left(situation.sequences.size());
     for (std::size_t i = 0; i < left.size(); ++i) {
       left[i] = situation.sequences[i].total - situation.sequences[i].evaluated;
@@ -143,7 +171,7 @@ TEST(PlanStep, SpendsWhatThereIs) {
     }
     for (std::size_t i = 0; i < left.size(); ++i) {
       if (situation.sequences[i].phase == Phase::prompt) {
-        RC_ASSERT(left[i] == 0 || full || (rows_full && left[i] == 1));
+        RC_ASSERT(left[i] == 0 || full || (rows_full && situation.sequences[i].scored));
       } else {
         RC_ASSERT(left[i] == 0 || sum.tokens == situation.budget.tokens || rows_full ||
                   sum.prompt_tokens > 0);
@@ -178,7 +206,8 @@ TEST(PlanStep, EveryRequestFinishes) {
     for (int i = 0; i < n; ++i) {
       const int prompt = *test::among(1, 60);
       const int to_draw = *test::among(1, 20);
-      jobs.push_back({{.evaluated = 0, .total = prompt}, prompt, to_draw});
+      const bool scored = *rc::gen::arbitrary<bool>();
+      jobs.push_back({{.evaluated = 0, .total = prompt, .scored = scored}, prompt, to_draw});
       work += prompt + to_draw;
     }
     const StepBudget budget{.tokens = *test::among(n, 40),
@@ -194,7 +223,7 @@ TEST(PlanStep, EveryRequestFinishes) {
       for (const PlannedItem& item : items) {
         Job& job = jobs[static_cast<std::size_t>(item.sequence)];
         job.at.evaluated += item.tokens;
-        if (item.want == LogitRows::none) continue;
+        if (job.at.evaluated < job.at.total) continue;
         ++job.at.total;
         --job.to_draw;
         job.at.phase = Phase::generate;

@@ -35,6 +35,8 @@ Request any_request() {
   if (*test::among(0, 4) == 0) request.sampling.presence_penalty = 2;
   if (*test::among(0, 4) == 0) request.stop = {" t", "er"};
   if (*test::among(0, 4) == 0) request.top_logprobs = 2;
+  if (*test::among(0, 3) == 0) request.min_tokens = *test::among(0, request.max_tokens + 1);
+  if (*test::among(0, 8) == 0) request.prompt_logprobs = *test::among(0, 3);
   request.ignore_eos = *rc::gen::arbitrary<bool>();
   return request;
 }
