@@ -7,6 +7,9 @@ find_package(CLI11 2 REQUIRED)
 find_package(CURL 7.88 REQUIRED)
 find_package(OpenSSL 3 REQUIRED)
 find_package(hwy 1.0.3 REQUIRED)
+find_package(Boost 1.81 REQUIRED)
+find_package(prometheus-cpp CONFIG REQUIRED)  # Debian's says no version
+find_package(spdlog 1.10 REQUIRED)
 # Debian ships 2.8.0 whose .pc file says 2.6.0.
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc>=2.6)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.5)

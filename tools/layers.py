@@ -25,7 +25,7 @@ ALLOWED = {
     "convert": {"base", "model", "tokenizer"},
     "capi": {"base", "model", "tokenizer", "engine", "backend"},
     "server": {"base", "model", "tokenizer", "engine"},
-    "cli": {"base", "model", "tokenizer", "engine", "convert", "backend"},
+    "cli": {"base", "model", "tokenizer", "engine", "convert", "backend", "server"},
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')

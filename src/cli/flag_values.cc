@@ -1,7 +1,9 @@
 #include "cli/flag_values.h"
 
+#include <array>
 #include <charconv>
 #include <limits>
+#include <utility>
 
 namespace kipp {
 namespace {
@@ -34,6 +36,25 @@ Result<float> parse_float(std::string_view flag, std::string_view text) {
     return fail(ErrorCode::invalid, "{}: expected a number, found \"{}\"", flag, text);
   }
   return static_cast<float>(value);
+}
+
+Result<std::uint64_t> parse_bytes(std::string_view flag, std::string_view text) {
+  constexpr std::array<std::pair<std::string_view, double>, 4> kUnits = {
+      {{"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"", 1.0}}};
+  for (const auto& [unit, bytes] : kUnits) {
+    if (!text.ends_with(unit)) continue;
+    double value = 0;
+    const char* number_end = text.data() + text.size() - unit.size();
+    const auto [end, error] = std::from_chars(text.data(), number_end, value);
+    constexpr double kMost = 1e18;
+    if (error == std::errc() && end == number_end && value >= 0 && value * bytes <= kMost) {
+      return static_cast<std::uint64_t>(value * bytes);
+    }
+    break;
+  }
+  return fail(ErrorCode::invalid,
+              "{}: expected a number of bytes such as 1073741824, 512MiB or 1.5GiB, found \"{}\"",
+              flag, text);
 }
 
 }  // namespace kipp

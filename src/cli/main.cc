@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   kipp::add_inspect_command(app, exit_code);
   kipp::add_run_command(app, exit_code);
   kipp::add_chat_command(app, exit_code);
+  kipp::add_serve_command(app, exit_code);
   kipp::add_bench_command(app, exit_code);
   kipp::add_perplexity_command(app, exit_code);
   try {

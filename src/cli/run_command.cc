@@ -147,7 +147,8 @@ Result<int> run(const RunFlags& flags) {
   KIPP_TRY_ASSIGN(sampling,
                   sampling_params(flags.sampling, opened.model->checkpoint().sampling, seed));
   params.sampling = sampling;
-  KIPP_TRY_ASSIGN(speculation, open_speculation(flags.speculation, flags.model, opened));
+  KIPP_TRY_ASSIGN(speculation, open_speculation(flags.speculation, flags.model, *opened.model,
+                                                opened.session.capacity()));
   params.speculation = speculation;
   if (flags.verbose) fmt::print(stderr, "{}\n{}\n", describe(opened), describe(sampling));
 

@@ -49,10 +49,10 @@ Result<void> check(const SpeculationFlags& flags) {
 }
 
 Result<Speculation> open_speculation(const SpeculationFlags& flags, const ModelFlags& model_flags,
-                                     const OpenedModel& opened) {
+                                     Model& target, int positions) {
   KIPP_TRY_ASSIGN(most, draft_max(flags));
   if (flags.mode == "off") return Speculation();
-  if (flags.mode == "ngram") return ngram_speculation(*opened.model, most);
+  if (flags.mode == "ngram") return ngram_speculation(target, most);
 
   ModelFlags draft_flags = model_flags;
   draft_flags.model = *flags.draft_model;
@@ -62,9 +62,9 @@ Result<Speculation> open_speculation(const SpeculationFlags& flags, const ModelF
     error.message = "--draft-model: " + error.message;
     return tl::unexpected(std::move(error));
   };
-  auto draft = open_model(draft_flags, opened.session.capacity());
+  auto draft = open_model(draft_flags, positions);
   if (!draft) return named(std::move(draft).error());
-  auto speculation = model_speculation(*opened.model, std::move(draft->model), most);
+  auto speculation = model_speculation(target, std::move(draft->model), most);
   if (!speculation) return named(std::move(speculation).error());
   return speculation;
 }

@@ -24,9 +24,9 @@ void add_speculation_flags(CLI::App& command, SpeculationFlags& flags);
 // Whether the values make sense together; for before a model is opened, which may take a while.
 Result<void> check(const SpeculationFlags& flags);
 
-// For generations of `opened`. A draft checkpoint is opened as `model_flags` say of backend,
-// threads and weights, for as many positions.
+// For generations of `target`. A draft checkpoint is opened as `model_flags` say of backend,
+// threads and weights, with a cache for so many positions.
 Result<Speculation> open_speculation(const SpeculationFlags& flags, const ModelFlags& model_flags,
-                                     const OpenedModel& opened);
+                                     Model& target, int positions);
 
 }  // namespace kipp

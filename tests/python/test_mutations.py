@@ -21,3 +21,11 @@ def test_finds_its_place(mutation):
         folder = "python" if test.startswith("pytest:") else "unit"
         name = test.removeprefix("pytest:") if folder == "python" else f"{test}.cc"
         assert (ROOT / "tests" / folder / name).is_file(), test
+
+
+def test_every_one_was_caught():
+    """The report is of these faults, and none of them went unnoticed."""
+    report = (ROOT / "docs" / "MUTATIONS.md").read_text()
+    assert f"{len(MUTATIONS)} of {len(MUTATIONS)} are caught." in report
+    for mutation in MUTATIONS:
+        assert f"| {mutation.fault} | " in report
