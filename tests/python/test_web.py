@@ -48,38 +48,47 @@ def server():
         yield fake
 
 
+def listen(page):
+    """The console must stay silent: what the security policy blocks would be said there."""
+    page.complaints = []
+    page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda e: page.complaints.append(str(e)))
+    return page
+
+
 @pytest.fixture(scope="module")
-def one_context(browser):
+def tab(browser):
+    """One for all tests, since another is half of a second's work; what a page stores belongs to its server's port."""
     context = browser.new_context(viewport=DESKTOP)
     context.set_default_timeout(5000)
-    yield context
+    yield listen(context.new_page())
+    context.close()
+
+
+@contextlib.contextmanager
+def silent(page):
+    page.complaints.clear()
+    yield page
+    assert [c for c in page.complaints if "Failed to load resource" not in c] == []
+
+
+@contextlib.contextmanager
+def fresh_page(browser, url, **options):
+    """One that knows nothing of the others."""
+    context = browser.new_context(**options)
+    page = listen(context.new_page())
+    with silent(page):
+        page.goto(url)
+        yield page
     context.close()
 
 
 @pytest.fixture
-def context(one_context):
-    """One for all tests, which takes half of their time: what a page stores belongs to its server's port."""
-    yield one_context
-    for page in one_context.pages:
-        page.close()
-
-
-def open_page(context, url):
-    """The page, whose console must stay silent: what the security policy blocks would be said there."""
-    page = context.new_page()
-    page.complaints = []
-    page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda e: page.complaints.append(str(e)))
-    page.goto(url)
-    return page
-
-
-@pytest.fixture
-def page(context, server):
-    page = open_page(context, server.url)
-    expect(page.locator("#model")).to_have_text("kipp-fake")
-    yield page
-    assert [c for c in page.complaints if "Failed to load resource" not in c] == []
+def page(tab, server):
+    with silent(tab):
+        tab.goto(server.url)
+        expect(tab.locator("#model")).to_have_text("kipp-fake")
+        yield tab
 
 
 def ask(page, text):
@@ -220,13 +229,24 @@ def test_a_reload_keeps_the_conversation_and_clear_ends_it(page, server):
     expect(page.locator("article")).to_have_count(0)
 
 
-def test_storage_of_another_shape_does_no_harm(context, server, page):
+def test_a_second_tab_does_not_undo_the_first(page, server):
+    other = page.context.new_page()
+    other.goto(server.url)
+    expect(other.locator("#model")).to_have_text("kipp-fake")
+    ask(page, "hello")
+    finished(page)
+    other.close(run_before_unload=True)
+    page.reload()
+    expect(body(page)).to_have_text("Once upon a time")
+
+
+def test_storage_of_another_shape_does_no_harm(page):
     for stored in ["{", '{"a": 1}', '[null, 3, {"role": "assistant", "content": 7}, {"role": "user", "content": "ok"}]']:
         page.evaluate("s => localStorage.setItem('kipp.conversation.chat', s)", stored)
-        again = open_page(context, server.url)
-        expect(again.locator("#model")).to_have_text("kipp-fake")
-        assert again.complaints == []
-        assert again.locator("article").count() == (1 if "ok" in stored else 0)
+        page.reload()
+        expect(page.locator("#model")).to_have_text("kipp-fake")
+        assert page.complaints == []
+        expect(page.locator("article")).to_have_count(1 if "ok" in stored else 0)
 
 
 @pytest.mark.parametrize("refusal, words", [
@@ -255,9 +275,10 @@ def test_an_answer_that_breaks_off_is_an_error(page, server):
     expect(answer(page).get_by_role("alert")).to_contain_text("backend: out of memory")
 
 
-def test_a_server_that_is_gone_and_comes_back(context):
+def test_a_server_that_is_gone_and_comes_back(tab):
+    page = tab
     with FakeKipp() as first:
-        page = open_page(context, first.url)
+        page.goto(first.url)
         expect(page.locator("#model")).to_have_text("kipp-fake")
         port = first.port
     ask(page, "anyone?")
@@ -272,9 +293,10 @@ def test_a_server_that_is_gone_and_comes_back(context):
         assert second.requests[0]["model"] == "kipp-other"
 
 
-def test_a_loading_model_is_waited_for(context, server):
+def test_a_loading_model_is_waited_for(tab, server):
+    page = tab
     server.loading = True
-    page = open_page(context, server.url)
+    page.goto(server.url)
     expect(page.locator("#model")).to_have_text("loading the model…")
     expect(page.get_by_role("button", name="Send")).to_be_disabled()
     server.loading = False
@@ -282,9 +304,10 @@ def test_a_loading_model_is_waited_for(context, server):
     expect(page.get_by_role("button", name="Send")).to_be_enabled()
 
 
-def test_a_key_is_asked_for_and_forgotten_with_the_tab(context, server):
+def test_a_key_is_asked_for_and_forgotten_with_the_tab(browser, tab, server):
+    page = tab
     server.key = "sesame"
-    page = open_page(context, server.url)
+    page.goto(server.url)
     field = page.get_by_label("This server asks for an API key")
     expect(field).to_be_focused()
     field.fill("wrong")
@@ -299,8 +322,8 @@ def test_a_key_is_asked_for_and_forgotten_with_the_tab(context, server):
     page.reload()
     expect(page.locator("#model")).to_have_text("kipp-fake")
     assert server.key not in page.evaluate("JSON.stringify(localStorage)")
-    other = open_page(context, server.url)
-    expect(other.get_by_label("This server asks for an API key")).to_be_visible()
+    with fresh_page(browser, server.url) as other:
+        expect(other.get_by_label("This server asks for an API key")).to_be_visible()
 
 
 def test_what_a_model_writes_is_text_and_nothing_else(page, server):
@@ -380,10 +403,11 @@ def test_cache_and_load_are_shown(page, server):
     expect(page.locator("#cache-text")).to_have_text("KV cache 0 % in use, 0 % kept")
 
 
-def test_a_base_checkpoint_completes_instead(context, server):
+def test_a_base_checkpoint_completes_instead(tab, server):
+    page = tab
     server.chat = False
     server.script = say(" there", " was", "\n  a <b>boat</b>")
-    page = open_page(context, server.url)
+    page.goto(server.url)
     page.get_by_label("Text to continue").fill("Once ")
     page.get_by_role("button", name="Complete").click()
     finished(page)
@@ -431,31 +455,27 @@ def test_the_keyboard_is_enough(page, server):
 
 
 def test_a_phone_has_room_for_it(browser, server):
-    context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True)
-    page = open_page(context, server.url)
     server.script = say("word " * 300, "`" + "x" * 300 + "`\n\n```\n" + "y" * 300 + "\n```")
     server.model = "a-rather-long-name-of-a-checkpoint-quantized"
-    page.reload()
+    with fresh_page(browser, server.url, viewport=PHONE, has_touch=True, is_mobile=True) as page:
+        def fits():
+            wide = "[document.documentElement, ...document.querySelectorAll('#scroller, #panel')].map(n => n.scrollWidth)"
+            return max(page.evaluate(wide)) <= PHONE["width"]
 
-    def fits():
-        wide = "[document.documentElement, ...document.querySelectorAll('#scroller, #panel')].map(n => n.scrollWidth)"
-        return max(page.evaluate(wide)) <= PHONE["width"]
-
-    expect(page.locator("#model")).to_contain_text("a-rather")
-    assert fits()
-    ask(page, "z" * 300)
-    finished(page)
-    assert fits()
-    expect(page.locator("#text")).to_be_in_viewport()
-    expect(answer(page).locator(".facts")).to_be_in_viewport()
-    page.locator("#scroller").evaluate("n => { n.scrollTop = 0; }")
-    page.locator("#newest").click()
-    expect(answer(page).locator(".facts")).to_be_in_viewport()
-    page.get_by_role("button", name="Settings").click()
-    assert fits()
-    page.keyboard.press("Escape")
-    expect(page.locator("#panel")).to_be_hidden()
-    context.close()
+        expect(page.locator("#model")).to_contain_text("a-rather")
+        assert fits()
+        ask(page, "z" * 300)
+        finished(page)
+        assert fits()
+        expect(page.locator("#text")).to_be_in_viewport()
+        expect(answer(page).locator(".facts")).to_be_in_viewport()
+        page.locator("#scroller").evaluate("n => { n.scrollTop = 0; }")
+        page.locator("#newest").click()
+        expect(answer(page).locator(".facts")).to_be_in_viewport()
+        page.get_by_role("button", name="Settings").click()
+        assert fits()
+        page.keyboard.press("Escape")
+        expect(page.locator("#panel")).to_be_hidden()
 
 
 def test_light_and_dark(browser, server):
@@ -464,16 +484,14 @@ def test_light_and_dark(browser, server):
         return "dark" if sum(map(int, rgb[:3])) < 200 else "light"
 
     for system in ["light", "dark"]:
-        context = browser.new_context(color_scheme=system)
-        page = open_page(context, server.url)
-        assert background(page) == system
-        page.get_by_role("button", name="Settings").click()
-        for chosen, shown in [("light", "light"), ("auto", system), ("dark", "dark")]:
-            page.get_by_label("Colours").select_option(chosen)
-            assert background(page) == shown
-        page.reload()
-        assert background(page) == "dark"
-        context.close()
+        with fresh_page(browser, server.url, color_scheme=system) as page:
+            assert background(page) == system
+            page.get_by_role("button", name="Settings").click()
+            for chosen, shown in [("light", "light"), ("auto", system), ("dark", "dark")]:
+                page.get_by_label("Colours").select_option(chosen)
+                assert background(page) == shown
+            page.reload()
+            assert background(page) == "dark"
 
 
 @pytest.fixture(scope="module")
@@ -485,15 +503,13 @@ def kipp():
 
 
 @pytest.fixture
-def real_page(context, kipp):
-    page = open_page(context, f"http://127.0.0.1:{kipp.port}/")
-    expect(page.locator("#model")).to_have_text("kipp-demo")
-    page.get_by_role("button", name="Settings").click()
-    page.get_by_label("Temperature").fill("0")
-    page.get_by_label("Max tokens").fill("24")
-    yield page
-    page.evaluate("localStorage.clear()")
-    assert [c for c in page.complaints if "Failed to load resource" not in c] == []
+def real_page(browser, kipp):
+    with fresh_page(browser, f"http://127.0.0.1:{kipp.port}/", viewport=DESKTOP) as page:
+        expect(page.locator("#model")).to_have_text("kipp-demo")
+        page.get_by_role("button", name="Settings").click()
+        page.get_by_label("Temperature").fill("0")
+        page.get_by_label("Max tokens").fill("24")
+        yield page
 
 
 def test_kipp_itself_answers_the_page(real_page):

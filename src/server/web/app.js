@@ -120,8 +120,10 @@ function wireConversation() {
   });
   onClick('newest', toEnd);
   $('scroller').addEventListener('scroll', () => { $('newest').hidden = nearEnd(); });
-  // The stream ends with the page, which is nobody's failure.
+  // The stream ends with the page, which is nobody's failure. Everything else is saved already, and
+  // another tab may have saved since.
   window.addEventListener('pagehide', () => {
+    if (!page.running) return;
     stop();
     saveConversation();
   });
