@@ -57,11 +57,6 @@ std::vector<ChatMessage> read_messages(Fields& fields, Problem& problem) {
   return messages;
 }
 
-bool is_tool_name(std::string_view name) {
-  constexpr std::size_t kLongest = 64;  // as OpenAI's
-  return name.size() <= kLongest && path_name(name) == name;
-}
-
 void check_schema(const Json& json, const std::string& path, Problem& problem) {
   if (!json.is_object()) {
     problem.report(path, fmt::format("expected an object, found {}", described(json)));
@@ -80,7 +75,7 @@ void check_tool(const Json& json, const std::string& path, Problem& problem) {
   }
   if (auto function = tool.object("function")) {
     const std::string* name = function->string("name");
-    if (name == nullptr || !is_tool_name(*name)) {
+    if (name == nullptr || !is_plain_name(*name)) {
       function->report("name", fmt::format("expected 1 to 64 letters, digits, _ or -, found {}",
                                            name == nullptr ? "nothing" : in_quotes(*name)));
     }
@@ -178,7 +173,6 @@ RenderedChat render(const ChatInput& input, Problem& problem) {
     constexpr std::string_view kTurnEnd = "<|im_end|>\n";
     std::string& last = rendered->pieces.back().text;
     last.resize(last.size() - kTurnEnd.size());
-    if (last.empty()) rendered->pieces.pop_back();
   }
   return *std::move(rendered);
 }

@@ -137,14 +137,6 @@ class Builder {
   JsonProblem problem_;
 };
 
-bool is_name(std::string_view text) {
-  constexpr std::size_t kLongest = 64;
-  return !text.empty() && text.size() <= kLongest && std::ranges::all_of(text, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-  });
-}
-
 }  // namespace
 
 template <class AnyJson>
@@ -177,8 +169,16 @@ std::string in_quotes(std::string_view text) {
   return shown;
 }
 
+bool is_plain_name(std::string_view text) {
+  constexpr std::size_t kLongest = 64;
+  return !text.empty() && text.size() <= kLongest && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  });
+}
+
 std::string path_name(std::string_view key) {
-  return is_name(key) ? std::string(key) : in_quotes(key);
+  return is_plain_name(key) ? std::string(key) : in_quotes(key);
 }
 
 }  // namespace kipp

@@ -28,7 +28,10 @@ extern template tl::expected<nlohmann::ordered_json, JsonProblem> read_json(std:
 // Somebody's string in a message: as JSON, cut between characters where it is long.
 std::string in_quotes(std::string_view text);
 
-// A field's name as part of a path: as it is where it looks like a name, quoted otherwise.
+// 1 to 64 letters, digits, _ or -.
+bool is_plain_name(std::string_view text);
+
+// A field's name as part of a path: as it is where it is plain, quoted otherwise.
 std::string path_name(std::string_view key);
 
 }  // namespace kipp

@@ -271,9 +271,11 @@ TEST(Completion, APromptBeyondTheContextHasACodeAndBothCounts) {  // B111
   ASSERT_TRUE(full);
   EXPECT_EQ(full->request.max_tokens, 1);
   // Several prompts share one bound: the shortest one's, the engine ends the others.
-  const auto two = complete(R"({"prompt": [[1, 2, 3], [1]], "max_tokens": 9})", model);
-  ASSERT_TRUE(two);
-  EXPECT_EQ(two->request.max_tokens, 4);
+  for (const char* prompts : {"[[1, 2, 3], [1]]", "[[1], [1, 2, 3]]"}) {
+    const auto two = complete(fmt::format(R"({{"prompt": {}, "max_tokens": 9}})", prompts), model);
+    ASSERT_TRUE(two);
+    EXPECT_EQ(two->request.max_tokens, 4);
+  }
 }
 
 TEST(Completion, TakesPromptsInEveryForm) {
