@@ -1,8 +1,6 @@
 #include "engine/engine_core.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <utility>
 
 namespace kipp {
@@ -50,6 +48,10 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(const EngineParts& parts,
   KIPP_TRY(check_range("max_queue", options.max_queue, 0, kMaxOpen));
   KIPP_TRY(check_range("prompt_tokens_beside_generation", options.prompt_tokens_beside_generation,
                        1, kMaxOpen));
+  if (options.stream_slowdown != 0 && !(options.stream_slowdown > 1)) {
+    return fail(ErrorCode::invalid, "stream_slowdown: expected more than 1, or 0, found {}",
+                options.stream_slowdown);
+  }
   return std::unique_ptr<EngineCore>(new EngineCore(parts, agreed));
 }
 
@@ -63,7 +65,8 @@ EngineCore::EngineCore(const EngineParts& parts, const EngineOptions& options)
                .speculation = &options_.speculation},
       budget_{.tokens = options.max_step_tokens,
               .logit_rows = parts.backend->info().max_logit_rows,
-              .prompt_tokens_beside_generation = options.prompt_tokens_beside_generation} {
+              .prompt_tokens_beside_generation = options.prompt_tokens_beside_generation},
+      pace_(options.prompt_tokens_beside_generation, options.stream_slowdown) {
   const auto n = static_cast<std::size_t>(options.max_sequences);
   running_.reserve(n);
   progress_.reserve(n);
@@ -115,8 +118,13 @@ bool EngineCore::step() {
   const auto logits = parts_.backend->eval(items_);
   stats_.eval_time += parts_.clock->now() - eval_start;
   ++stats_.steps;
-  const auto n_tokens = std::transform_reduce(planned_.begin(), planned_.end(), 0, std::plus{},
-                                              [](const auto& item) { return item.tokens; });
+  int n_tokens = 0;
+  int n_prompt_tokens = 0;
+  for (const PlannedItem& item : planned_) {
+    n_tokens += item.tokens;
+    const auto phase = progress_[static_cast<std::size_t>(item.sequence)].phase;
+    if (phase == Phase::prompt) n_prompt_tokens += item.tokens;
+  }
   stats_.step_tokens += static_cast<std::uint64_t>(n_tokens);
   stats_.largest_step = std::max(stats_.largest_step, n_tokens);
   if (logits) {
@@ -126,6 +134,7 @@ bool EngineCore::step() {
   }
   std::erase(running_, nullptr);
   const Clock::Time took = parts_.clock->now() - start;
+  pace_.learn(n_generating_, n_prompt_tokens, took);
   stats_.step_time += took;
   stats_.longest_step = std::max(stats_.longest_step, took);
   return true;
@@ -149,17 +158,19 @@ void EngineCore::plan() {
     }
     progress_.push_back(sequence->progress());
   }
+  n_generating_ =
+      static_cast<int>(std::ranges::count(progress_, Phase::generate, &SequenceProgress::phase));
   if (options_.speculation.drafter) propose();
-  plan_step(progress_, budget_, planned_);
+  StepBudget budget = budget_;
+  budget.prompt_tokens_beside_generation = pace_.tokens();
+  plan_step(progress_, budget, planned_);
   for (const PlannedItem& planned : planned_) items_.push_back(sequence_of(planned)->item(planned));
 }
 
 void EngineCore::propose() {
-  const auto n_generating =
-      static_cast<int>(std::ranges::count(progress_, Phase::generate, &SequenceProgress::phase));
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (progress_[i].phase != Phase::generate) continue;
-    running_[i]->propose(n_generating);
+    running_[i]->propose(n_generating_);
     progress_[i] = running_[i]->progress();
   }
 }

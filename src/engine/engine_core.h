@@ -18,6 +18,7 @@
 
 #include "backend/backend.h"
 #include "base/clock.h"
+#include "engine/prompt_pace.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -30,9 +31,11 @@ struct EngineOptions {
   int max_sequences = 32;   // evaluated at once
   int max_queue = 256;      // waiting beyond them; submit is refused when that many wait
   int max_step_tokens = 0;  // of one step; 0: what the backend takes
-  // Prompt tokens of a step that also continues running sequences. What is added to the time
-  // between two tokens of a stream while somebody's long prompt is read.
-  int prompt_tokens_beside_generation = 32;
+  // The most prompt tokens of a step that also continues running sequences, and how many times as
+  // long such a step may take as one without them (engine/prompt_pace.h): what is added to the time
+  // between two tokens of a stream while somebody's long prompt is read. 0: no such bound.
+  int prompt_tokens_beside_generation = 256;
+  double stream_slowdown = 1.8;  // below 2, since single steps scatter
   int max_positions = 0;         // of one sequence; 0: the checkpoint's context length
   Speculation speculation = {};  // off; changes how fast tokens come and nothing else
 };
@@ -112,7 +115,8 @@ class EngineCore {
   const EngineParts parts_;
   const EngineOptions options_;
   const Sequence::Setting setting_;
-  const StepBudget budget_;
+  const StepBudget budget_;  // with the most prompt tokens beside generation
+  PromptPace pace_;
   std::atomic<RequestId> next_id_ = 1;
   std::atomic<int> n_open_ = 0;
   std::deque<std::unique_ptr<Sequence>> waiting_;
@@ -122,6 +126,7 @@ class EngineCore {
 
   // Of the current step; reserved for max_sequences.
   std::vector<SequenceProgress> progress_;
+  int n_generating_ = 0;  // of them
   std::vector<PlannedItem> planned_;
   std::vector<EvalItem> items_;
 };

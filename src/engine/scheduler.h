@@ -35,7 +35,7 @@ struct SequenceProgress {
 struct StepBudget {
   int tokens = 0;      // the most of one step; at least the number of sequences
   int logit_rows = 0;  // likewise
-  int prompt_tokens_beside_generation = 0;  // at least 1, so that a prompt never waits for ever
+  int prompt_tokens_beside_generation = 0;  // 0: prompts wait; not always, or they would for ever
 };
 
 struct PlannedItem {

@@ -159,8 +159,9 @@ inline Request greedy(std::vector<Token> prompt, int max_tokens) {
 // Everything on the caller's thread.
 class CoreHarness {
  public:
-  explicit CoreHarness(const HistoryLimits& limits = {}, const EngineOptions& options = {})
+  explicit CoreHarness(const HistoryLimits& limits = {}, EngineOptions options = {})
       : backend(limits), pool(limits.blocks) {
+    options.stream_slowdown = 0;  // what a step reads is to depend on no time
     const EngineParts parts{.backend = &backend,
                             .pool = &pool,
                             .tokenizer = &tokenizer_,

@@ -336,6 +336,7 @@ TEST(EngineCore, RefusesOptionsOutOfRange) {
   EXPECT_THAT(refusal({.max_sequences = 0}), HasSubstr("max_sequences"));
   EXPECT_THAT(refusal({.max_sequences = 1, .max_queue = -1}), HasSubstr("max_queue"));
   EXPECT_THAT(refusal({.max_sequences = 1, .max_step_tokens = 65}), HasSubstr("max_step_tokens"));
+  EXPECT_THAT(refusal({.max_sequences = 1, .stream_slowdown = 0.5}), HasSubstr("stream_slowdown"));
   EXPECT_THAT(refusal({.max_sequences = 1, .prompt_tokens_beside_generation = 0}),
               HasSubstr("prompt_tokens_beside_generation"));
   EXPECT_THAT(refusal({.max_sequences = 1, .max_positions = 201}), HasSubstr("max_positions"));
