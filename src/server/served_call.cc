@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "base/rng.h"
+#include "server/json_text.h"
 
 namespace kipp {
 namespace {
@@ -67,6 +68,8 @@ void ServedCall::on_event(const InboxEvent& event) {
     choice.ended = true;
     --open_;
   }
+  // The answer is lost: what the other choices would cost is saved.
+  if (std::holds_alternative<Failed>(event.event)) cancel_all();
   if (mute()) return;
   std::string bytes = answer_.on_event(event.choice, event.event);
   if (!bytes.empty()) exchange_->send(std::move(bytes));
@@ -107,7 +110,7 @@ void ServedCall::finish() {
     refuse(*error);
   } else {
     record_.status = 200;
-    exchange_->respond(200, kJson, answer_.whole().dump());
+    exchange_->respond(200, kJson, json_text(answer_.whole()));
   }
 }
 
@@ -117,7 +120,7 @@ void ServedCall::refuse(const ApiError& why) {
   if (why.status == 429 || why.status == 503) {
     exchange_->set_header("Retry-After", kRetryAfterSeconds);
   }
-  exchange_->respond(why.status, kJson, error_object(why).dump());
+  exchange_->respond(why.status, kJson, json_text(error_object(why)));
 }
 
 void ServedCall::abort(const ApiError& why) {
@@ -125,7 +128,7 @@ void ServedCall::abort(const ApiError& why) {
   if (mute()) return;
   if (call_.stream && record_.status == 200) {
     answered_ = true;
-    exchange_->send("data: " + error_object(why).dump() + "\n\ndata: [DONE]\n\n");
+    exchange_->send(error_event(why) + "data: [DONE]\n\n");
     exchange_->end_stream();
   } else {
     refuse(why);

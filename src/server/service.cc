@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/rng.h"
+#include "server/json_text.h"
 #include "server/web_assets.h"
 
 namespace kipp {
@@ -166,7 +167,7 @@ void Service::answer(const std::shared_ptr<Call>& call, int status, std::string 
 }
 
 void Service::answer_json(const std::shared_ptr<Call>& call, const Json& json, int status) {
-  answer(call, status, kJson, json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  answer(call, status, kJson, json_text(json));
 }
 
 void Service::refuse(const std::shared_ptr<Call>& call, const ApiError& why) {
