@@ -153,6 +153,7 @@ def main() -> None:
     parser.add_argument("--model", default="", help="a model file; default: the demo checkpoint, for kipp alone")
     parser.add_argument("--llama-server", help="measured in turn with kipp, on the same file")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cores", default="", help="pin the servers to these (0,1); the load then comes from others")
     parser.add_argument("--clients", default="4,16,32")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=15, help="of one measurement")
@@ -168,10 +169,12 @@ def main() -> None:
         log = pathlib.Path(folder)
 
         def kipp(*more: str) -> Process:
-            return kipp_server(args.kipp, args.model, args.threads, log / "kipp.log", *more)
+            return kipp_server(args.kipp, args.model, args.threads, log / "kipp.log", *more, cores=args.cores)
 
         def llama() -> Process:
-            return llama_server(args.llama_server, args.model, args.threads, max(levels), 1024, log / "llama.log")
+            return llama_server(
+                args.llama_server, args.model, args.threads, max(levels), 1024, log / "llama.log", args.cores
+            )
 
         for round_number in range(args.rounds):
             for level in levels:
@@ -185,13 +188,17 @@ def main() -> None:
                     print(json.dumps(result["load"][-1]), file=sys.stderr)
         if not args.only_load:
             with kipp() as server:
-                result["kipp"]["first_token"] = asyncio.run(first_token_overhead(server, 200))
-                result["kipp"]["io_thread"] = asyncio.run(io_thread(server, 32, args.seconds))
-                result["kipp"]["many_streams"] = asyncio.run(many_streams(server, 200, 16))
+                studies = {
+                    "first_token": first_token_overhead(server, 200),
+                    "io_thread": io_thread(server, 32, args.seconds),
+                    "many_streams": many_streams(server, 200, 16),
+                }
                 if args.long:
-                    result["kipp"]["repeated_prompt"] = asyncio.run(repeated_prompt(server, args.long))
-                    result["kipp"]["pace"] = asyncio.run(pace_beside_a_long_prompt(server, args.long))
-                print(json.dumps(result["kipp"], indent=1), file=sys.stderr)
+                    studies["repeated_prompt"] = repeated_prompt(server, args.long)
+                    studies["pace"] = pace_beside_a_long_prompt(server, args.long)
+                for name, study in studies.items():
+                    result["kipp"][name] = asyncio.run(study)
+                    print(json.dumps({name: result["kipp"][name]}), file=sys.stderr)
     if args.out:
         pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
     print(table(result["load"], levels))

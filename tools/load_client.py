@@ -127,16 +127,23 @@ class Process:
             self.stop()
 
 
-def kipp_server(kipp: str, model: str, threads: int, log: pathlib.Path, *more: str) -> Process:
-    command = [kipp, "serve", "--port", "0", "--threads", str(threads), "--access-log", "off", *more]
+def pinned(cores: str) -> list[str]:
+    """What goes before a command that is to run on these cores ("0,1"); "" is anywhere."""
+    return ["taskset", "-c", cores] if cores else []
+
+
+def kipp_server(kipp: str, model: str, threads: int, log: pathlib.Path, *more: str, cores: str = "") -> Process:
+    command = pinned(cores) + [kipp, "serve", "--port", "0", "--threads", str(threads), "--access-log", "off", *more]
     return Process(command + (["--model", model, "--allow-synthetic"] if model else []), log)
 
 
-def llama_server(server: str, model: str, threads: int, sequences: int, context: int, log: pathlib.Path) -> Process:
+def llama_server(
+    server: str, model: str, threads: int, sequences: int, context: int, log: pathlib.Path, cores: str = ""
+) -> Process:
     """With as many slots as sequences, each of `context` positions, and a port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [server, "-m", model, "--port", str(port), "-t", str(threads), "-tb", str(threads)]
+    command = pinned(cores) + [server, "-m", model, "--port", str(port), "-t", str(threads), "-tb", str(threads)]
     command += ["-np", str(sequences), "-c", str(sequences * context)]
     return Process(command, log, port)

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/progress.h"
+#include "base/thread_name.h"
 #include "cli/commands.h"
 #include "cli/flag_values.h"
 #include "cli/serve_flags.h"
@@ -140,7 +141,11 @@ void say_ready(const HttpServer& server, const LoadedModel& loaded, const std::s
 // A server whose I/O thread runs while this lives.
 class RunningServer {
  public:
-  explicit RunningServer(HttpServer& server) : server_(server), io_([&] { server.run(); }) {}
+  explicit RunningServer(HttpServer& server)
+      : server_(server), io_([&server] {
+          name_this_thread("kipp-io");
+          server.run();
+        }) {}
   ~RunningServer() {
     server_.stop();
     io_.join();

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/thread_name.h"
+
 namespace kipp {
 namespace {
 
@@ -74,6 +76,7 @@ void Engine::stop() {
 }
 
 void Engine::run() {
+  name_this_thread("kipp-engine");
   bool idle = true;
   while (!drained_.stop) {
     drain(/*wait=*/idle);
