@@ -150,15 +150,15 @@ TEST_F(MinTokens, AStopStringEndsItNoSooner) {
 // Generations that end at, before and behind their fewest tokens.
 std::vector<GenerateParams> many_params() {
   std::vector<GenerateParams> all;
-  for (const int min_tokens : {0, 3, 9, 14}) {
-    for (const float bias : {0.f, 40.f, 100.f}) {
+  for (const int min_tokens : {0, 3, 12}) {
+    for (const float bias : {40.f, 100.f}) {
       for (const bool ignore : {false, true}) {
         GenerateParams params;
         params.sampling.temperature =
             bias == 40.f ? 30.f : 0.f;  // a tiny model's logits are far apart
         params.sampling.seed = 3;
         params.sampling.logit_bias = {{kImEnd, bias}, {kHello, 80.f}};
-        params.max_tokens = 14;
+        params.max_tokens = 12;
         params.min_tokens = min_tokens;
         params.stop = {"oHelloH"};
         params.ignore_eos = ignore;
@@ -182,7 +182,7 @@ TEST_F(MinTokens, EngineAndProposalsGiveTheSame) {
     EXPECT_EQ(speculative.logits_hash, alone.back().logits_hash);
     accepted += speculative.speculation.accepted;
   }
-  EXPECT_GT(accepted, 50u);
+  EXPECT_GT(accepted, 20u);
 
   for (const bool speculates : {false, true}) {
     const auto claimed = *Model::claim(model_);

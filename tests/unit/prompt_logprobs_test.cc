@@ -84,7 +84,7 @@ TEST(PromptLogprobs, AreCompleteWhereverTheChunksEnd) {
 
 TEST(PromptLogprobs, AreEvaluatedWhateverIsCachedAndLeaveItToOthers) {
   CoreHarness harness;
-  const auto prompt = test::random_tokens(100, 1);
+  const auto prompt = test::random_tokens(70, 1);
   const auto cached_of = [&](const Request& request) {
     const RequestId id = harness.submit(request);
     harness.run();
@@ -92,14 +92,14 @@ TEST(PromptLogprobs, AreEvaluatedWhateverIsCachedAndLeaveItToOthers) {
     return harness.received[id].finished->usage.cached_tokens;
   };
   EXPECT_EQ(cached_of(scored(prompt, 2, 1)), 0);
-  EXPECT_EQ(cached_of(greedy(prompt, 2)), 96);
+  EXPECT_EQ(cached_of(greedy(prompt, 2)), 64);
   EXPECT_EQ(cached_of(scored(prompt, 2, 1)), 0);
-  EXPECT_EQ(harness.core->stats().prompt_tokens, 204u);
+  EXPECT_EQ(harness.core->stats().prompt_tokens, 146u);
   // It asks nobody, and its blocks are the ones that were there.
   const PoolStats stats = harness.pool.stats();
   EXPECT_EQ(stats.lookups, 1u);
-  EXPECT_EQ(stats.published, 3u);
-  EXPECT_EQ(stats.deduplicated, 3u);
+  EXPECT_EQ(stats.published, 2u);
+  EXPECT_EQ(stats.deduplicated, 2u);
 }
 
 TEST(PromptLogprobs, WhatANeighbourPublishesMeanwhileIsNotSkipped) {
@@ -221,9 +221,12 @@ TEST_P(PromptLogprobsOfAModel, AreThoseOfASessionBitForBit) {
                                          scored(prompt, 0, 2), greedy(prompt, 6),
                                          scored(test::random_tokens(11, 3), 2, 0)};
   std::vector<EngineOptions> all = {
-      {.max_sequences = 8, .max_step_tokens = 9, .prompt_tokens_beside_generation = 1},
-      {.max_sequences = 8, .max_step_tokens = 33, .speculation = speculation}};
-  if (std::string_view(GetParam()) != "reference") {  // which is slow
+      {.max_sequences = 8, .max_step_tokens = 9, .prompt_tokens_beside_generation = 1}};
+  const bool slow = std::string_view(GetParam()) == "reference";
+  if (!slow || !test::kSanitized) {
+    all.push_back({.max_sequences = 8, .max_step_tokens = 33, .speculation = speculation});
+  }
+  if (!slow) {
     all.push_back({.max_sequences = 1});
     all.push_back({.max_sequences = 8});
   }
@@ -240,8 +243,7 @@ TEST_P(PromptLogprobsOfAModel, AreThoseOfASessionBitForBit) {
 TEST(PromptLogprobs, SumUpToWhatPerplexitySays) {
   const auto model = test::open_demo("cpu", 24);
   const auto prompt = model->tokenizer().encode(
-      "Once upon a time there was a little dog who lived in a small house near the river. Every "
-      "morning the dog ran to the water to look for his friend, the old frog.",
+      "Once upon a time there was a little dog who lived in a small house near the river.",
       AddedTokens::as_text);
   const auto n = static_cast<int>(prompt.size());
   double perplexity = 0;  // over ids that name no token too, which a trained model does not expect
