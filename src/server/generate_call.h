@@ -49,7 +49,8 @@ struct GenerateCall {
   bool continuous_usage = false;  // usage in every chunk
   bool return_progress = false;   // prompt progress in the stream
   bool echo = false;              // completions: the prompt before the answer
-  // Completions: the `logprobs` number; chat: `top_logprobs`, 0 with `logprobs` alone. Absent: none.
+  // Completions: the `logprobs` number; chat: `top_logprobs`, 0 with `logprobs` alone. Absent:
+  // none.
   std::optional<int> logprobs;
 
   // Chat alone.
