@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "support/cpu_targets.h"
 #include "support/random_floats.h"
 
 namespace kipp {
@@ -97,6 +98,19 @@ TEST(Logprobs, BestAreThoseThatSortingFindsAndOfEqualsTheLowestIds) {
         EXPECT_EQ(found.best[i], logprob_of(logits, ids[i])) << "place " << i;
       }
     }
+  }
+}
+
+TEST(Logprobs, AreTheSameOnEveryTarget) {
+  for (const Row& row : rows()) {
+    SCOPED_TRACE(row.name);
+    const Logprobs expected = logprobs_of(row.logits, 5, 3);
+    int targets = 0;
+    test::on_every_target([&](bool) {
+      EXPECT_EQ(logprobs_of(row.logits, 5, 3), expected);
+      ++targets;
+    });
+    EXPECT_GT(targets, 0);
   }
 }
 
