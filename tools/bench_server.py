@@ -22,6 +22,7 @@ import time
 
 from load_client import Process, kipp_server, llama_server, stream
 
+RUNNING = 32  # sequences that `kipp serve` evaluates at once where nobody says otherwise
 WORDS = "the sea boat fox hill wind rain stone river night lamp bread song road tree bell snow king cup door".split()
 
 
@@ -96,24 +97,31 @@ async def repeated_prompt(server: Process, words: int) -> dict:
 
 
 async def many_streams(server: Process, streams: int, tokens: int) -> dict:
-    """So many open at once, of which as many decode as the server takes."""
-    before = server.rss()
+    """So many open at once, of which as many decode as the server takes: what the others cost while they wait. Wants a
+    server whose cache is small, so that a first wave has touched all of it."""
     body = {"max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream_options": {"include_usage": True}}
-    most = before
 
-    async def watch(done: asyncio.Event) -> None:
-        nonlocal most
-        while not done.is_set():
-            most = max(most, server.rss())
-            await asyncio.sleep(0.1)
+    async def wave(n: int, first: int) -> tuple[int, int]:
+        most = 0
+        done = False
 
-    done = asyncio.Event()
-    watcher = asyncio.create_task(watch(done))
-    results = await asyncio.gather(*(stream(server.port, {**body, "prompt": prompt(8, i)}) for i in range(streams)))
-    done.set()
-    await watcher
-    served = sum(r.status == 200 and (r.last or {}).get("usage", {}).get("completion_tokens") == tokens for r in results)
-    return {"streams": streams, "served": served, "bytes_per_stream": (most - before) / streams}
+        async def watch() -> None:
+            nonlocal most
+            while not done:
+                most = max(most, server.rss())
+                await asyncio.sleep(0.05)
+
+        watcher = asyncio.create_task(watch())
+        asked = (stream(server.port, {**body, "prompt": prompt(8, first + i)}) for i in range(n))
+        results = await asyncio.gather(*asked)
+        done = True
+        await watcher
+        return most, sum((r.last or {}).get("usage", {}).get("completion_tokens") == tokens for r in results)
+
+    for i in range(3):
+        few, _ = await wave(RUNNING, 1000 * i)
+    many, served = await wave(streams, 5000)
+    return {"streams": streams, "served": served, "bytes_per_waiting_stream": (many - few) / (streams - RUNNING)}
 
 
 async def io_thread(server: Process, clients: int, seconds: float) -> dict:
@@ -155,12 +163,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cores", default="", help="pin the servers to these (0,1); the load then comes from others")
     parser.add_argument("--clients", default="4,16,32")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2, help="of the comparison; 0: none")
     parser.add_argument("--seconds", type=float, default=15, help="of one measurement")
     parser.add_argument("--tokens", type=int, default=64, help="of one answer")
     parser.add_argument("--words", type=int, default=60, help="of one prompt")
-    parser.add_argument("--long", type=int, default=6000, help="words of the long prompt; 0: not measured")
-    parser.add_argument("--only-load", action="store_true", help="the comparison alone")
+    parser.add_argument("--long", type=int, default=6000, help="words of the long prompt")
+    parser.add_argument("--studies", default="first_token,io_thread,many_streams,repeated_prompt,pace", help="of kipp alone")
     parser.add_argument("--out", help="write this JSON file")
     args = parser.parse_args()
     levels = [int(level) for level in args.clients.split(",")]
@@ -186,22 +194,21 @@ def main() -> None:
                         )
                     result["load"].append({"server": name, "round": round_number + 1, **got})
                     print(json.dumps(result["load"][-1]), file=sys.stderr)
-        if not args.only_load:
-            with kipp() as server:
-                studies = {
-                    "first_token": first_token_overhead(server, 200),
-                    "io_thread": io_thread(server, 32, args.seconds),
-                    "many_streams": many_streams(server, 200, 16),
-                }
-                if args.long:
-                    studies["repeated_prompt"] = repeated_prompt(server, args.long)
-                    studies["pace"] = pace_beside_a_long_prompt(server, args.long)
-                for name, study in studies.items():
-                    result["kipp"][name] = asyncio.run(study)
-                    print(json.dumps({name: result["kipp"][name]}), file=sys.stderr)
+        studies = {
+            "first_token": lambda server: first_token_overhead(server, 200),
+            "io_thread": lambda server: io_thread(server, RUNNING, args.seconds),
+            "many_streams": lambda server: many_streams(server, 200, 32),
+            "repeated_prompt": lambda server: repeated_prompt(server, args.long),
+            "pace": lambda server: pace_beside_a_long_prompt(server, args.long),
+        }
+        for name in args.studies.split(",") if args.studies else []:
+            with kipp(*(["--kv-memory", "300MiB"] if name == "many_streams" else [])) as server:
+                result["kipp"][name] = asyncio.run(studies[name](server))
+            print(json.dumps({name: result["kipp"][name]}), file=sys.stderr)
     if args.out:
         pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
-    print(table(result["load"], levels))
+    if result["load"]:
+        print(table(result["load"], levels))
 
 
 def table(load: list[dict], levels: list[int]) -> str:

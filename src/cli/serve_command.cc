@@ -120,6 +120,17 @@ std::string model_name(const ServeFlags& flags, const std::string& path) {
   return artifact ? std::string(artifact->checkpoint().id) : "kipp";
 }
 
+std::string_view thinking_of(Variant variant) {
+  switch (variant) {
+    case Variant::thinking_2507:
+      return "always";
+    case Variant::instruct:
+      return "optional";
+    default:
+      return "never";
+  }
+}
+
 void say_ready(const HttpServer& server, const LoadedModel& loaded, const std::string& name,
                bool chat, bool asks_for_key) {
   const CachePlan& cache = loaded.cache;
@@ -240,6 +251,8 @@ Result<int> serve(const ServeFlags& flags) {
                    .scheme = std::string(to_string(model->artifact().scheme())),
                    .backend = std::string(model->backend().info().name),
                    .chat = chat,
+                   .thinking = std::string(thinking_of(model->checkpoint().variant)),
+                   .sampling = model->checkpoint().sampling,
                    .max_open_choices = settings.engine.max_sequences + settings.engine.max_queue});
   });
   loading = false;

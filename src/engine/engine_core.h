@@ -35,7 +35,7 @@ struct EngineOptions {
   // long such a step may take as one without them (engine/prompt_pace.h): what is added to the time
   // between two tokens of a stream while somebody's long prompt is read. 0: no such bound.
   int prompt_tokens_beside_generation = 256;
-  double stream_slowdown = 1.8;  // below 2, since single steps scatter
+  double stream_slowdown = 1.7;  // below 2, since single steps scatter
   int max_positions = 0;         // of one sequence; 0: the checkpoint's context length
   Speculation speculation = {};  // off; changes how fast tokens come and nothing else
 };

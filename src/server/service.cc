@@ -40,6 +40,9 @@ std::string request_id(const HttpRequest& request) {
   return fmt::format("req-{:016x}", fresh_bits());
 }
 
+// 0.6f as 0.6, and not as the double next to it.
+double shortest(float value) { return std::stod(fmt::format("{}", value)); }
+
 ApiError unavailable(std::string message) {
   return {.status = 503, .message = std::move(message), .param = {}, .code = "unavailable"};
 }
@@ -224,16 +227,22 @@ void Service::metrics(const std::shared_ptr<Call>& call) {
 void Service::models(const std::shared_ptr<Call>& call) {
   if (!is_served(call)) return;
   const ServedFacts& facts = served_->facts;
+  Json about{{"checkpoint", facts.checkpoint},
+             {"scheme", facts.scheme},
+             {"backend", facts.backend},
+             {"chat", facts.chat}};
+  if (facts.chat) about["thinking"] = facts.thinking;
+  if (facts.sampling.sample) {
+    about["sampling"] = {{"temperature", shortest(facts.sampling.temperature)},
+                         {"top_p", shortest(facts.sampling.top_p)},
+                         {"top_k", facts.sampling.top_k}};
+  }
   const Json model{{"id", model_id_},
                    {"object", "model"},
                    {"created", served_->since},
                    {"owned_by", "kipp"},
                    {"max_model_len", served_->model.context_length},
-                   {"kipp",
-                    {{"checkpoint", facts.checkpoint},
-                     {"scheme", facts.scheme},
-                     {"backend", facts.backend},
-                     {"chat", facts.chat}}}};
+                   {"kipp", std::move(about)}};
   const std::string& path = call->exchange->request().path;
   if (path == "/v1/models") {
     return answer_json(call, {{"object", "list"}, {"data", Json::array({model})}});

@@ -22,12 +22,12 @@
 namespace kipp {
 
 struct ServiceOptions {
-  AccessRules access;
+  AccessRules access = {};
   bool vllm_names = false;
   std::chrono::milliseconds keep_alive{10'000};       // between comments in a quiet stream
   std::chrono::milliseconds generation_timeout{0};    // of one call, queue included; 0: none
   std::chrono::milliseconds heartbeat_limit{60'000};  // an engine silent for longer is not healthy
-  std::shared_ptr<spdlog::logger> access_log;
+  std::shared_ptr<spdlog::logger> access_log = {};    // none: not logged
 };
 
 // What /v1/models says beside the id.
@@ -36,6 +36,8 @@ struct ServedFacts {
   std::string scheme;
   std::string backend;
   bool chat = false;
+  std::string thinking = {};  // of chat: optional, always or never
+  SamplingDefaults sampling = {};
   int max_open_choices = 0;  // that the engine takes at once, waiting ones included
 };
 
