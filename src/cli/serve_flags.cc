@@ -189,7 +189,7 @@ Result<ServeSettings> read_settings(const ServeFlags& flags) {
   settings.service.heartbeat_limit = heartbeat;
   KIPP_TRY_ASSIGN(drain, duration("--drain-timeout", flags.drain_timeout));
   settings.drain_timeout = drain;
-  KIPP_TRY_ASSIGN(log, open_log("--access-log", flags.access_log));
+  KIPP_TRY_ASSIGN(log, Log::open("--access-log", flags.access_log));
   settings.service.access_log = log;
   return settings;
 }

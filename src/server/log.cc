@@ -1,5 +1,6 @@
 #include "server/log.h"
 
+#include <spdlog/logger.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/null_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -8,8 +9,7 @@
 
 namespace kipp {
 
-Result<std::shared_ptr<spdlog::logger>> open_log(const std::string& name,
-                                                 const std::string& target) {
+Result<std::shared_ptr<Log>> Log::open(const std::string& name, const std::string& target) {
   spdlog::sink_ptr sink;
   if (target == "off") {
     sink = std::make_shared<spdlog::sinks::null_sink_mt>();
@@ -23,11 +23,13 @@ Result<std::shared_ptr<spdlog::logger>> open_log(const std::string& name,
                   error.what());
     }
   }
-  auto log = std::make_shared<spdlog::logger>(name, std::move(sink));
-  log->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
-  log->flush_on(spdlog::level::info);
-  return log;
+  auto logger = std::make_shared<spdlog::logger>(name, std::move(sink));
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
+  logger->flush_on(spdlog::level::info);
+  return std::shared_ptr<Log>(new Log(std::move(logger)));
 }
+
+void Log::line(const std::string& text) { logger_->info(text); }
 
 std::string log_value(std::string_view text) {
   const auto plain = [](unsigned char c) { return c > ' ' && c != '"' && c != '\\' && c != 0x7f; };

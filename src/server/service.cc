@@ -199,7 +199,7 @@ void Service::log(const Call& call, const CallRecord& record, std::string_view u
                         record.usage.generated_tokens, record.first_token);
   }
   if (!user.empty()) line += " user=" + log_value(user.substr(0, 200));
-  options_.access_log->info(line);
+  options_.access_log->line(line);
 }
 
 double Service::heartbeat_age() const {

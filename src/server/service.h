@@ -27,7 +27,7 @@ struct ServiceOptions {
   std::chrono::milliseconds keep_alive{10'000};       // between comments in a quiet stream
   std::chrono::milliseconds generation_timeout{0};    // of one call, queue included; 0: none
   std::chrono::milliseconds heartbeat_limit{60'000};  // an engine silent for longer is not healthy
-  std::shared_ptr<spdlog::logger> access_log = {};    // none: not logged
+  std::shared_ptr<Log> access_log = {};               // none: not logged
 };
 
 // What /v1/models says beside the id.
