@@ -212,3 +212,20 @@ def test_emoji_arrive_whole(server):
     chunks = server.stream("/v1/completions", body)
     whole = server.ok("/v1/completions", body)["choices"][0]["text"]
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks if chunk["choices"]) == whole
+
+
+def test_proposals_change_no_byte_of_an_answer(server):
+    """B066, B087, B091: with speculation a step draws several tokens, and a client may go in the middle of one."""
+    repeating = {"prompt": "the fox and the boat and " * 12, "max_tokens": 60, "temperature": 0, "logprobs": 3, "ignore_eos": True}
+    with Server("--speculate", "ngram") as eager:
+        for path, body in (("/v1/completions", repeating), *LAW[4:6], LAW[9]):
+            expected = taken_apart(server.ok(path, body), "chat" in path)
+            assert taken_apart(eager.ok(path, body), "chat" in path)["choices"] == expected["choices"]
+            assert joined(eager.stream(path, body), "chat" in path)["choices"] == expected["choices"]
+        assert eager.metric("kipp_spec_decode_accepted_tokens_total") > 20
+        client = eager.open_stream("/v1/completions", {**repeating, "max_tokens": 5000, "stream": True})
+        before = eager.metric("kipp_generated_tokens_total")
+        eager.wait_until(lambda m: m["kipp_generated_tokens_total"] > before + 20)
+        client.close()
+        eager.wait_until(lambda m: m["kipp_requests_running"] == 0 and m["kipp_kv_blocks_reserved"] == 0)
+        assert eager.stop() == 0
