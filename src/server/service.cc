@@ -274,25 +274,35 @@ void Service::complete(const std::shared_ptr<Call>& call) {
 void Service::chat(const std::shared_ptr<Call>& call) { generate(call, parse_chat, "chatcmpl-"); }
 
 // Parsing, rendering and tokenizing may take a while for megabytes: not on this thread.
-void Service::generate(const std::shared_ptr<Call>& call, ParseCall parse,
-                       std::string_view id_prefix) {
+template <class Function, class Then>
+void Service::understand(const std::shared_ptr<Call>& call, Function function, Then then) {
   if (!is_served(call)) return;
   struct Work {
     std::string body;
     ServedModel model;
-    ApiResult<GenerateCall> parsed{};
+    std::invoke_result_t<Function, const Json&, const ServedModel&> result{};
   };
   const auto work = std::make_shared<Work>(Work{call->exchange->take_body(), served_->model});
   server_.offload(
-      [work, parse] {
-        work->parsed = parse_body(work->body).and_then([&](const Json& json) {
-          return parse(json, work->model, fresh_seed());
+      [work, function] {
+        work->result = parse_body(work->body).and_then([&](const Json& json) {
+          return function(json, work->model);
         });
       },
-      [this, work, call, id_prefix] {
-        if (!work->parsed) return refuse(call, work->parsed.error());
-        begin(call, std::move(*work->parsed), id_prefix);
+      [this, work, call, then] {
+        if (!work->result) return refuse(call, work->result.error());
+        then(std::move(*work->result));
       });
+}
+
+void Service::generate(const std::shared_ptr<Call>& call, ParseCall parse,
+                       std::string_view id_prefix) {
+  understand(
+      call,
+      [parse](const Json& json, const ServedModel& model) {
+        return parse(json, model, fresh_seed());
+      },
+      [this, call, id_prefix](GenerateCall parsed) { begin(call, std::move(parsed), id_prefix); });
 }
 
 void Service::begin(const std::shared_ptr<Call>& call, GenerateCall parsed,
@@ -363,23 +373,7 @@ void Service::close_if_over(std::uint64_t number) {
 }
 
 void Service::translate(const std::shared_ptr<Call>& call, Translate function) {
-  if (!is_served(call)) return;
-  struct Work {
-    std::string body;
-    ServedModel model;
-    ApiResult<Json> answer{};
-  };
-  const auto work = std::make_shared<Work>(Work{call->exchange->take_body(), served_->model});
-  server_.offload(
-      [work, function] {
-        work->answer = parse_body(work->body).and_then([&](const Json& json) {
-          return function(json, work->model);
-        });
-      },
-      [this, work, call] {
-        if (!work->answer) return refuse(call, work->answer.error());
-        answer_json(call, *work->answer);
-      });
+  understand(call, function, [this, call](const Json& json) { answer_json(call, json); });
 }
 
 void Service::tokenize_text(const std::shared_ptr<Call>& call) { translate(call, tokenize); }

@@ -89,6 +89,8 @@ class Service {
   void detokenize_tokens(const std::shared_ptr<Call>& call);
   void apply_template(const std::shared_ptr<Call>& call);
 
+  template <class Function, class Then>
+  void understand(const std::shared_ptr<Call>& call, Function function, Then then);
   using ParseCall = ApiResult<GenerateCall> (*)(const Json&, const ServedModel&, std::uint64_t);
   void generate(const std::shared_ptr<Call>& call, ParseCall parse, std::string_view id_prefix);
   void begin(const std::shared_ptr<Call>& call, GenerateCall parsed, std::string_view id_prefix);
