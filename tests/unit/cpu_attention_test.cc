@@ -12,6 +12,7 @@
 #include "base/float16.h"
 #include "support/cpu_targets.h"
 #include "support/random_floats.h"
+#include "support/sanitized.h"
 
 namespace kipp::cpu {
 namespace {
@@ -233,7 +234,8 @@ TEST_P(CpuAttention, OfTilesIsCausal) {
 // However positions are put into tiles, what lies behind them and which target computes.
 TEST_P(CpuAttention, TheSameBitsInAnyTile) {
   constexpr int kPositions = 300;
-  for (const int heads : {1, 2, 5, 8}) {
+  for (const int heads : {5, 1, 2, 8}) {
+    if (test::kSanitized && heads != 5) break;
     const auto width = static_cast<std::size_t>(heads) * kDim;
     const Cache cache(kPositions, GetParam(), 50);
     const auto queries = normal_floats(12, kPositions * width);
