@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that includes follow the direction of the architecture, and that no source file outgrows 800 lines.
+"""Checks that includes follow the direction of the architecture, that no two headers define a type of the same name, and
+that no source file outgrows 800 lines.
 
 The data flows one way (text, tokens, scheduler, backend, logits, text), so a folder may include only what lies
 below it. Prints each offence as file:line and exits 1 when there is one.
@@ -52,10 +53,28 @@ def offence(source: pathlib.PurePath, target: str) -> str | None:
     return None
 
 
+NAMESPACE = re.compile(r"^(?:inline )?namespace (\S+) \{|^\}  // namespace (\S+)")
+TYPE = re.compile(r"^(?:class|struct|enum class)\s+(?:alignas\(\d+\)\s+)?(\w+)\b(?!::)(?:\s+final)?\s*(?::[^;]*)?\{")
+
+
+def types_defined(lines: list[str]) -> list[tuple[str, int]]:
+    """Qualified names of the types a header defines at namespace level, with their lines."""
+    inside: list[str] = []
+    found = []
+    for number, line in enumerate(lines, 1):
+        if match := NAMESPACE.match(line):
+            inside = [*inside, match[1]] if match[1] else inside[:-1]
+        elif match := TYPE.match(line):
+            found.append(("::".join([*inside, match[1]]), number))
+    return found
+
+
 def main() -> int:
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True,
                             capture_output=True, check=True).stdout.split("\n")
     offences = []
+    # Two definitions under one name in one program are undefined behaviour that no compiler reports.
+    defined: dict[str, str] = {}
     for name in filter(None, listed):
         path = ROOT / name
         if path.suffix not in SOURCE_ENDINGS or not path.is_file():
@@ -69,6 +88,12 @@ def main() -> int:
         if relative.parts[1] not in ALLOWED:
             offences.append(f"{name}: src/{relative.parts[1]} is no room of the architecture")
             continue
+        if path.suffix == ".h":
+            for qualified, number in types_defined(lines):
+                place = f"{name}:{number}"
+                if qualified in defined:
+                    offences.append(f"{place}: {qualified} is defined in {defined[qualified]} too")
+                defined[qualified] = place
         for number, line in enumerate(lines, 1):
             match = INCLUDE.match(line)
             if match and (why := offence(pathlib.PurePath(*relative.parts[1:]), match.group(1))):

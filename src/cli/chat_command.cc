@@ -183,7 +183,7 @@ class Chat {
 
   Result<Generation> answer(const std::string& text) {
     const Interrupt interrupt;
-    PromptProgress progress;
+    PromptProgressBar progress;
     GenerateHooks hooks;
     hooks.cancel = &Interrupt::flag();
     hooks.on_prompt = [&](int done, int total) { progress(done, total); };

@@ -8,7 +8,7 @@
 
 namespace kipp {
 
-class PromptProgress {
+class PromptProgressBar {
  public:
   // As Session::Progress. What the session held already is not counted as work.
   void operator()(int done, int total) {

@@ -104,7 +104,7 @@ class TextOutput {
 Result<Generation> complete(OpenedModel& opened, std::span<const Token> prompt,
                             const GenerateParams& params, const RunFlags& flags) {
   const Interrupt interrupt;
-  PromptProgress progress;
+  PromptProgressBar progress;
   GenerateHooks hooks;
   hooks.cancel = &Interrupt::flag();
   hooks.on_prompt = [&](int done, int total) { progress(done, total); };

@@ -245,14 +245,14 @@ Result<FileDownload::Next> FileDownload::ask(HttpClient& client) {
   head_ = {};
   if (file_.bytes != 0 && size_ == file_.bytes) return Next::verify;
   if (size_ > 0 && (!ranges_ || file_.sha256.empty())) restart();
-  const HttpRequest request{.url = fmt::format("{}/{}/resolve/{}/{}", plan_.endpoint,
-                                               plan_.repository, plan_.revision, file_.name),
-                            .offset = size_,
-                            .ca_file = plan_.ca_file,
-                            .token = plan_.token,
-                            .connect_timeout = options_.connect_timeout,
-                            .stall_timeout = options_.stall_timeout,
-                            .cancel = options_.cancel};
+  const HttpQuery request{.url = fmt::format("{}/{}/resolve/{}/{}", plan_.endpoint,
+                                             plan_.repository, plan_.revision, file_.name),
+                          .offset = size_,
+                          .ca_file = plan_.ca_file,
+                          .token = plan_.token,
+                          .connect_timeout = options_.connect_timeout,
+                          .stall_timeout = options_.stall_timeout,
+                          .cancel = options_.cancel};
   const HttpReply reply = client.get(request, *this);
   head_ = reply.head;
   return judge(reply);

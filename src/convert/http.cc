@@ -183,13 +183,13 @@ struct HttpClient::Handles {
   std::unique_ptr<CURLM, MultiFree> multi;
   std::unique_ptr<CURL, EasyFree> easy;
 
-  HttpReply hop(const HttpRequest& request, const std::string& url, bool with_token, BodySink& sink,
+  HttpReply hop(const HttpQuery& request, const std::string& url, bool with_token, BodySink& sink,
                 std::string& next);
-  std::optional<HttpReply> drive(const HttpRequest& request, const Hop& hop, CURLcode& code);
+  std::optional<HttpReply> drive(const HttpQuery& request, const Hop& hop, CURLcode& code);
 };
 
 // Runs the transfer. A reply: it was stopped from this side.
-std::optional<HttpReply> HttpClient::Handles::drive(const HttpRequest& request, const Hop& hop,
+std::optional<HttpReply> HttpClient::Handles::drive(const HttpQuery& request, const Hop& hop,
                                                     CURLcode& code) {
   auto window = Clock::now();
   std::uint64_t at_window = 0;
@@ -221,7 +221,7 @@ std::optional<HttpReply> HttpClient::Handles::drive(const HttpRequest& request, 
   return std::nullopt;
 }
 
-HttpReply HttpClient::Handles::hop(const HttpRequest& request, const std::string& url,
+HttpReply HttpClient::Handles::hop(const HttpQuery& request, const std::string& url,
                                    bool with_token, BodySink& sink, std::string& next) {
   CURL* const e = easy.get();
   Hop hop{.easy = e, .sink = sink, .head = {}};
@@ -282,7 +282,7 @@ HttpClient::HttpClient() : handles_(std::make_unique<Handles>()) {
 
 HttpClient::~HttpClient() = default;
 
-HttpReply HttpClient::get(const HttpRequest& request, BodySink& sink) {
+HttpReply HttpClient::get(const HttpQuery& request, BodySink& sink) {
   if (handles_->multi == nullptr || handles_->easy == nullptr) {
     return {HttpEnd::impossible, {}, "libcurl can not be initialized"};
   }

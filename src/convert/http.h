@@ -17,7 +17,7 @@
 
 namespace kipp {
 
-struct HttpRequest {
+struct HttpQuery {
   std::string url;
   std::uint64_t offset = 0;  // above 0: asks for the bytes from there on
   std::string ca_file;       // certificates to trust instead of the system's; empty: the system's
@@ -75,7 +75,7 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  HttpReply get(const HttpRequest& request, BodySink& sink);
+  HttpReply get(const HttpQuery& request, BodySink& sink);
 
  private:
   struct Handles;
