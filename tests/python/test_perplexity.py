@@ -216,7 +216,7 @@ def test_bad_texts_and_windows_are_refused(folder):
 
 
 def test_ctrl_c_reports_what_was_scored_and_saves_nothing(folder):
-    (folder / "long").write_text(" ".join(str(i % 150000) for i in range(30000)))
+    (folder / "long").write_text(" ".join(str(i) for i in range(8000)))
     run = subprocess.Popen([KIPP, "perplexity", "--model", folder / "tiny-tied-bf16.gguf", "--allow-synthetic", "--json",
                             "--tokens", "long", "--save-logits", "long.logits"], cwd=folder, text=True,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
@@ -228,6 +228,6 @@ def test_ctrl_c_reports_what_was_scored_and_saves_nothing(folder):
     out, err = run.communicate(timeout=60)
     assert run.returncode == 130, err
     found = json.loads(out)
-    assert found["interrupted"] and 0 < found["tokens"] < 29000
+    assert found["interrupted"] and 0 < found["tokens"] < 7500
     assert "no logits were saved" in err
     assert not partial.exists() and not (folder / "long.logits").exists()

@@ -273,7 +273,10 @@ TEST(CodecProperty, StepsAreNoWiderThanTheGroupNeeds) {
 // own mean. Groups of a few elements, or of values that cluster where a narrow level happens to
 // lie, can be read better at fewer bits; every spread group of some size cannot.
 TEST(CodecProperty, MoreBitsAreNoWorseWhereGroupsSpreadWithinCells) {
-  property([] {
+  // Groups that one expects to spread, and how many do: a rare one with an outlier does not.
+  std::size_t n_even = 0;
+  std::size_t n_spread = 0;
+  property([&] {
     const KvShape shape = any_shape();
     QuantScheme scheme = any_coded_scheme(shape);
     scheme.clip_percent = 100;
@@ -326,7 +329,8 @@ TEST(CodecProperty, MoreBitsAreNoWorseWhereGroupsSpreadWithinCells) {
         const bool spreads = spread >= count * squared(half_step) && coded.scale(group) > 0;
         const bool evenly = input == Input::gaussian || input == Input::laplace;
         if (evenly && scheme.group_size >= 64 && scheme.grouping == Grouping::per_token) {
-          RC_ASSERT(spreads);
+          ++n_even;
+          n_spread += spreads;
         }
         if (!spreads) continue;
         const double wide_error = std::sqrt(s.wide / count);
@@ -335,6 +339,8 @@ TEST(CodecProperty, MoreBitsAreNoWorseWhereGroupsSpreadWithinCells) {
       }
     }
   });
+  EXPECT_GT(n_even, 100u);
+  EXPECT_GE(static_cast<double>(n_spread), 0.999 * static_cast<double>(n_even));
 }
 
 // Squared error of the fitted pair over an affine group's codes, against that of cell centres. The
