@@ -133,24 +133,25 @@ async def io_thread(server: Process, clients: int, seconds: float) -> dict:
 
 
 async def pace_beside_a_long_prompt(server: Process, words: int) -> dict:
-    """Gaps between the tokens of one stream, alone and while somebody's long prompt is read."""
-    body = {"prompt": prompt(8, 1), "max_tokens": 4000, "temperature": 0, "ignore_eos": True}
-    alone = await stream(server.port, body, leave_after=100)
-    beside: list[float] = []
-    running = asyncio.create_task(stream(server.port, body, times=beside))
-    while len(beside) < 10:
+    """Gaps between the tokens of one stream while somebody's long prompt is read, and between the same tokens when it is
+    alone: what a stream has generated slows it too."""
+    body = {"prompt": prompt(8, 1), "max_tokens": 7000, "temperature": 0, "ignore_eos": True}
+    times: list[float] = []
+    running = asyncio.create_task(stream(server.port, body, times=times))
+    while len(times) < 10:
         await asyncio.sleep(0.05)
-    start = time.perf_counter()
+    begin = len(times)
     long = await stream(server.port, {"prompt": prompt(words, 5), "max_tokens": 1, "temperature": 0})
-    end = time.perf_counter()
+    end = len(times)
     running.cancel()
-    inside = [t for t in beside if start < t < end]
-    gaps = [b - a for a, b in zip(inside, inside[1:], strict=False)]
-    quiet = [b - a for a, b in zip(alone.times, alone.times[1:], strict=False)]
+    again = await stream(server.port, body, leave_after=end)
+    beside, alone = ([b - a for a, b in zip(t[begin:end], t[begin + 1 : end], strict=False)] for t in (times, again.times))
     return {
-        "alone_p50": statistics.median(quiet),
-        "beside_p50": statistics.median(gaps),
-        "beside_p99": percentile(gaps, 0.99),
+        "tokens": end - begin,
+        "alone_p50": statistics.median(alone),
+        "beside_p50": statistics.median(beside),
+        "alone_p99": percentile(alone, 0.99),
+        "beside_p99": percentile(beside, 0.99),
         "long_prompt": long.first,
     }
 
