@@ -16,4 +16,11 @@ inline constexpr bool kSanitized = false;
 inline constexpr bool kSanitized = false;
 #endif
 
+// Threads alone are watched: what computes on one thread, as `reference` does, has nothing to show.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadsWatched = true;
+#else
+inline constexpr bool kThreadsWatched = false;
+#endif
+
 }  // namespace kipp::test

@@ -13,6 +13,7 @@
 #include "engine/generate.h"
 #include "support/engine_harness.h"
 #include "support/property.h"
+#include "support/sanitized.h"
 #include "support/tiny_model.h"
 
 namespace kipp {
@@ -452,7 +453,10 @@ class EngineModel : public testing::TestWithParam<const char*> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Backends, EngineModel, testing::Values("reference", "cpu"),
+INSTANTIATE_TEST_SUITE_P(Backends, EngineModel,
+                         testing::ValuesIn(test::kThreadsWatched
+                                               ? std::vector<const char*>{"cpu"}
+                                               : std::vector<const char*>{"reference", "cpu"}),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_P(EngineModel, AloneOneAfterTheOther) {
