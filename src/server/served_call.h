@@ -56,7 +56,6 @@ class ServedCall {
   // Every submitted choice has had its terminal event: nothing more will come.
   bool over() const { return open_ == 0; }
   const CallRecord& record() const { return record_; }
-  const Exchange& exchange() const { return *exchange_; }
   const std::string& user() const { return call_.user; }
 
  private:
