@@ -79,6 +79,14 @@ void read_sampling(Fields& fields, const ServedModel& model, std::uint64_t fresh
   if (const auto valid = validate(sampling); !valid) problem.report(valid.error());
 }
 
+// What to say of a text of more than so many characters.
+std::optional<std::string> too_long(std::string_view text, std::size_t max_characters) {
+  const auto starts = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  const auto found = static_cast<std::size_t>(std::count_if(text.begin(), text.end(), starts));
+  if (found <= max_characters) return {};
+  return fmt::format("expected at most {} characters, found {}", max_characters, found);
+}
+
 std::vector<std::string> read_stops(Fields& fields, Problem& problem) {
   const Json* found = fields.value("stop");
   if (found == nullptr) return {};
@@ -91,9 +99,8 @@ std::vector<std::string> read_stops(Fields& fields, Problem& problem) {
     }
     const auto& text = stop.get_ref<const std::string&>();
     if (text.empty()) return problem.report(name, "expected text, found an empty string");
-    if (text.size() > kMaxStopBytes) {
-      return problem.report(
-          name, fmt::format("expected at most {} bytes, found {}", kMaxStopBytes, text.size()));
+    if (const auto problem_of_length = too_long(text, kMaxStopCharacters)) {
+      return problem.report(name, *problem_of_length);
     }
     stops.push_back(text);
   };
@@ -147,7 +154,12 @@ void read_common(Fields& fields, const ServedModel& model, std::uint64_t fresh_s
   }
   request.ignore_eos = fields.flag("ignore_eos");
   request.min_tokens = fields.integer("min_tokens", 0, kMaxInt).value_or(0);
-  if (const std::string* user = fields.string("user", kMaxUserBytes)) call.user = *user;
+  if (const std::string* user = fields.string("user")) {
+    if (const auto problem_of_length = too_long(*user, kMaxUserCharacters)) {
+      fields.report("user", *problem_of_length);
+    }
+    call.user = *user;
+  }
   if (const std::string* salt = fields.string("cache_salt")) {
     if (salt->empty()) fields.report("cache_salt", "expected text, found an empty string");
     request.salt = XXH3_64bits(salt->data(), salt->size());

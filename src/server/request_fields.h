@@ -13,8 +13,9 @@
 namespace kipp {
 
 inline constexpr int kMaxLogitBiases = 1024;
-inline constexpr std::size_t kMaxStopBytes = 1024;  // of each: every choice has its own copy
-inline constexpr std::size_t kMaxUserBytes = 256;   // goes into the log
+// In characters (code points), as the maxLength of the OpenAPI document counts them.
+inline constexpr std::size_t kMaxStopCharacters = 256;  // of each: every choice has its own copy
+inline constexpr std::size_t kMaxUserCharacters = 64;   // goes into the log
 
 void read_model(Fields& fields, const ServedModel& model, Problem& problem);
 

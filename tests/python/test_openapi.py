@@ -110,8 +110,8 @@ def test_limits_are_those_of_the_code():
     assert chat["top_logprobs"]["maximum"] == constant("kMaxTopLogprobs")
     assert completion["stop"]["anyOf"][2]["maxItems"] == constant("kMaxStopStrings")
     assert completion["logit_bias"]["maxProperties"] == constant("kMaxLogitBiases")
-    assert completion["stop"]["anyOf"][1]["maxLength"] * 4 <= constant("kMaxStopBytes")
-    assert completion["user"]["maxLength"] * 4 <= constant("kMaxUserBytes")
+    assert completion["stop"]["anyOf"][1]["maxLength"] == constant("kMaxStopCharacters")
+    assert completion["user"]["maxLength"] == constant("kMaxUserCharacters")
     tokens = constant("kNamedTokens")
     assert SCHEMAS["Token"]["maximum"] == tokens - 1
     allowed = re.compile(completion["logit_bias"]["propertyNames"]["pattern"])

@@ -339,7 +339,7 @@ TEST(Completion, CountsChoicesAndRefusesWhatWouldBeReduced) {  // B048
 }
 
 TEST(Completion, TakesUpToFourStops) {  // B061
-  const auto stops = [](const char* text) {
+  const auto stops = [](const std::string& text) {
     return taken(fmt::format(R"("stop": {})", text)).request.stop;
   };
   EXPECT_THAT(stops(R"("5")"), ElementsAre("5"));
@@ -351,8 +351,13 @@ TEST(Completion, TakesUpToFourStops) {  // B061
   expect_both_refuse(R"("stop": 5)", "400 stop: expected a string or a list of strings, found 5");
   expect_both_refuse(R"("stop": ["a", "b", "c", "d", "e"])",
                      "400 stop: expected at most 4 strings, found 5");
-  expect_both_refuse("\"stop\": \"" + std::string(1025, 'x') + "\"",
-                     "400 stop: expected at most 1024 bytes, found 1025");
+  std::string waves;
+  for (int i = 0; i < 256; ++i) waves += "🌊";
+  EXPECT_THAT(stops("\"" + waves + "\""), ElementsAre(waves));
+  for (const std::string& more : {waves + "x", std::string(257, 'x')}) {
+    expect_both_refuse("\"stop\": \"" + more + "\"",
+                       "400 stop: expected at most 256 characters, found 257");
+  }
   expect_both_refuse(R"("stop_token_ids": [5])",
                      "400 stop_token_ids: expected none, use stop; found some");
   EXPECT_EQ(refused(R"("stop_token_ids": [])"), "taken");
@@ -393,8 +398,8 @@ TEST(Completion, RefusesWhatItDoesNotDoByName) {  // B107
                      "400 return_progress: expected only where stream is true");
   expect_both_refuse(R"("cache_salt": "")", "400 cache_salt: expected text, found an empty string");
   expect_both_refuse(R"("cache_salt": 5)", "400 cache_salt: expected a string, found 5");
-  expect_both_refuse("\"user\": \"" + std::string(257, 'x') + "\"",
-                     "400 user: expected at most 256 bytes, found 257");
+  expect_both_refuse("\"user\": \"" + std::string(65, 'x') + "\"",
+                     "400 user: expected at most 64 characters, found 65");
   expect_both_refuse(R"("min_tokens": -1)",
                      "400 min_tokens: expected an integer from 0 to 2147483647, found -1");
   expect_both_refuse(R"("ignore_eos": 1)", "400 ignore_eos: expected true or false, found 1");
