@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include "backend/kv_policy.h"
 #include "base/types.h"
 #include "model/artifact.h"
 #include "model/config.h"
@@ -31,11 +32,18 @@ struct LogitsView {
 };
 
 // How keys and values are kept. f32 exists for the gate that measures what rounding to BF16 costs.
-enum class KvStore : std::uint8_t { bf16, f32 };
+enum class KvStore : std::uint8_t {
+  bf16,
+  f32,
+  tiered,  // bit planes, read at the width that the distance to the query asks for
+};
 
 struct KvConfig {
   int blocks = 0;  // physical blocks of kBlockPositions positions, shared by all sequences
   KvStore store = KvStore::bf16;
+  // tiered: who reads what, and how many units of kKvUnitBytes all planes of all blocks share.
+  KvPolicy policy = {};
+  int units = 0;
 };
 
 // Where the weights of the projections and the head live while a backend runs.
@@ -75,8 +83,18 @@ class Backend {
   // sequences.
   virtual Result<LogitsView> eval(std::span<const EvalItem> items) = 0;
   virtual void copy_blocks(std::span<const BlockCopy> copies) = 0;
+  // Tiered stores: the planes of these blocks, in order. The caller keeps the sum of all units
+  // within KvConfig::units. What a plane that was not there before holds is undefined until it is
+  // written. Before eval() every block must hold what its readers read and its writer writes: a
+  // step that finds less is refused.
+  virtual void hold_planes(std::span<const PlaneChange> /*changes*/) {}
+  // `from` gives these planes to `to`, which does not hold them and whose tokens are the same.
+  virtual void move_planes(BlockId /*from*/, BlockId /*to*/, PlaneBits /*planes*/) {}
   // A block's bytes in the layout shared by all devices, for saving and restoring.
   virtual std::size_t block_bytes() const = 0;
+  // Of a tiered block that holds these planes, which read_block and write_block then exchange; a
+  // block is to hold the planes of `in` before it is written.
+  virtual std::size_t block_bytes(PlaneBits /*planes*/) const { return block_bytes(); }
   virtual Result<void> read_block(BlockId block, std::span<std::byte> out) = 0;
   virtual Result<void> write_block(BlockId block, std::span<const std::byte> in) = 0;
 };

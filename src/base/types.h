@@ -15,6 +15,17 @@ using Token =
 using SeqId = std::int32_t;    // one sequence known to a backend
 using BlockId = std::int32_t;  // one physical block of the KV cache
 
+// Parts of a block's keys and values that can be in memory or not, one bit each. Without tiers a
+// block has one part; what the bits of a tiered one stand for, backend/kv_policy.h says.
+using PlaneBits = std::uint16_t;
+inline constexpr int kMaxPlanes = 16;
+
+// The parts that a block has from now on; the memory of others is given back.
+struct PlaneChange {
+  BlockId block = 0;
+  PlaneBits planes = 0;
+};
+
 // The contents of one block to be made those of another.
 struct BlockCopy {
   BlockId from = 0;
