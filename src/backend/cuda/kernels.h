@@ -22,8 +22,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/types.h"
-#include "model/weights.h"
+#include "base/ids.h"
+#include "model/scheme.h"
 
 namespace kipp::cuda {
 
