@@ -27,7 +27,6 @@ Trouble trouble_of(Status status) {
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
     case cudaErrorDevicesUnavailable:
-    case cudaErrorDeviceUnavailable:
     case cudaErrorStubLibrary:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorSystemNotReady:
