@@ -327,18 +327,28 @@ Result<void> Session::truncate(int length) {
   return {};
 }
 
-Result<void> Session::save(const std::string& path) {
+Result<void> Session::save(const std::string& path, const ByteProgress& progress) {
   Impl& s = *impl_;
+  Backend& backend = s.model->backend();
   const auto blocks = s.table.covering(s.length());
+  const std::vector<BlockPart> parts(blocks.size(),
+                                     {.bytes = backend.block_bytes(), .planes = kWholeBlock});
   return write_session_file(
-      path, s.model->origin(), s.tokens, logits(), [&](int i, std::span<std::byte> out) {
-        return s.model->backend().read_block(blocks[static_cast<std::size_t>(i)], out);
-      });
+      path, s.model->origin(), {.tokens = s.tokens, .logits = logits(), .blocks = parts},
+      [&](int i, std::span<std::byte> out) {
+        return backend.read_block(blocks[static_cast<std::size_t>(i)], out);
+      },
+      progress);
 }
 
-Result<void> Session::restore(const std::string& path) {
+Result<void> Session::restore(const std::string& path, const ByteProgress& progress) {
   Impl& s = *impl_;
-  KIPP_TRY_ASSIGN(file, SessionFile::open(path, s.model->origin()));
+  Backend& backend = s.model->backend();
+  KIPP_TRY_ASSIGN(file, SessionFile::open(path, s.model->origin(), progress));
+  KIPP_TRY(file.check_session(path, [&](PlaneBits planes) -> std::optional<std::size_t> {
+    if (planes != kWholeBlock) return std::nullopt;
+    return backend.block_bytes();
+  }));
   KIPP_TRY(s.room_for(file.tokens().size()));
   // What could be refused was. A backend that fails from here on leaves an empty timeline.
   s.table.publish(s.tokens);
@@ -347,7 +357,7 @@ Result<void> Session::restore(const std::string& path) {
   const int length = static_cast<int>(file.tokens().size());
   s.table.grow(length);
   for (int i = 0; const BlockId block : s.table.covering(length)) {
-    KIPP_TRY(s.model->backend().write_block(block, file.block(i++)));
+    KIPP_TRY(backend.write_block(block, file.block(i++)));
   }
   s.accept(file.tokens(), file.logits());
   s.table.publish(s.tokens);

@@ -107,10 +107,10 @@ class Session {
   Result<Session> fork();
 
   // Writes the timeline with its keys and values to a file (engine/session_file.h).
-  Result<void> save(const std::string& path);
+  Result<void> save(const std::string& path, const ByteProgress& progress = {});
   // Makes the timeline equal to the saved one, logits included, without evaluating anything. A file
   // that is refused leaves it as it was.
-  Result<void> restore(const std::string& path);
+  Result<void> restore(const std::string& path, const ByteProgress& progress = {});
 
   std::span<const Token> tokens() const;
   int capacity() const;

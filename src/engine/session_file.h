@@ -1,18 +1,22 @@
 // A session on disk: its tokens, the blocks that hold their keys and values, and the last logits,
-// so that what was computed once need not be computed again. The file appears whole or not at all.
+// so that what was computed once need not be computed again. A part of one, some blocks of a long
+// prefix, is the same file with fewer blocks (engine/session_store.h). The file appears whole or
+// not at all.
 //
 // Refused, with nothing changed: what is no such file, another version, a length that is not the
-// promised one, any damage (XXH3 over everything before it), and a session of another checkpoint,
-// source, scheme, KV policy or backend, because its keys and values would not be those that this
-// model computes, and the blocks of a restored session are shared with others.
+// promised one, any damage, and a session of another checkpoint, source, scheme, KV policy or
+// backend, because its keys and values would not be those that this model computes, and the blocks
+// of a restored session are shared with others.
 //
-//     0    Header, below                       block_positions = 32, little-endian throughout
-//          tokens                              i32[tokens]
-//          logits of the last token            f32[logits]: kVocabRows of them or none
-//          blocks, in the order of positions   ceil(tokens / 32) of block_bytes each, as
-//                                              Backend::read_block gives them; zeros for positions
-//                                              that the last block does not use
-//          XXH3-64 of all bytes before         u64
+//     Header, below, whose last 8 bytes are its checksum         little-endian throughout
+//     tokens                              i32[tokens]            checksum
+//     logits of the last token            f32[logits]            checksum
+//     what each block holds               BlockPart[blocks]      checksum
+//     the blocks, in the order of positions, each of BlockPart::bytes as Backend::read_block gives
+//     them, zeros for positions that the last one does not use   checksum each
+//
+// A checksum is the XXH3-64 of the part before it, seeded with the checksum before that (the
+// header's with none), so that no part can change places with another of the same or another file.
 #pragma once
 
 #include <array>
@@ -20,8 +24,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/mmap_file.h"
@@ -29,7 +35,7 @@
 
 namespace kipp {
 
-inline constexpr std::uint32_t kSessionFileVersion = 1;
+inline constexpr std::uint32_t kSessionFileVersion = 2;
 
 // Whose keys and values they are.
 struct SessionOrigin {
@@ -41,6 +47,8 @@ struct SessionOrigin {
   std::size_t block_bytes = 0;
   // Runs of kBlockPositions rows of one head that make up a block: layers x (k, v) x heads.
   std::size_t block_stretches = 0;
+  // Of a tiered store: units of kKvUnitBytes of each plane, as KvPolicy::units_by_plane() says.
+  std::vector<int> plane_units = {};
 };
 
 // What is on disk before the tokens. Texts end with zeros, at least one.
@@ -52,36 +60,86 @@ struct SessionFileHeader {
   Text checkpoint;
   Text source;
   Text scheme;
-  Text kv;
   Text backend;
-  std::uint64_t block_bytes;
+  std::array<char, 256> kv;
+  std::uint64_t file_bytes;
+  std::uint64_t salt;  // of a stored prefix: who may find it; 0 in a session's file
+  std::uint64_t
+      before;  // of a stored prefix: the chain hash of the blocks that are not in the file
   std::uint32_t tokens;
-  std::uint32_t logits;
+  std::uint32_t logits;       // kVocabRows or none
+  std::uint32_t first_block;  // the file has the blocks from this one on; 0 in a session's file
+  std::uint32_t blocks;       // ceil(tokens / kBlockPositions) - first_block
+  std::uint64_t checksum;
 };
-static_assert(sizeof(SessionFileHeader) == 352 && alignof(SessionFileHeader) == 8);
+static_assert(sizeof(SessionFileHeader) == 576 && alignof(SessionFileHeader) == 8);
 
-// Fills `out`, origin.block_bytes, with the bytes of the sequence's i-th block.
+// The planes of blocks that have no planes.
+inline constexpr PlaneBits kWholeBlock = 1;
+
+struct BlockPart {
+  std::uint64_t bytes = 0;
+  std::uint32_t planes = 0;  // PlaneBits
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(BlockPart) == 16);
+
+// What goes into a file beside the blocks' bytes.
+struct SessionContents {
+  std::span<const Token> tokens;
+  std::span<const float> logits;
+  std::span<const BlockPart> blocks;  // blocks_for(tokens) - first_block
+  int first_block = 0;
+  std::uint64_t salt = 0;
+  std::uint64_t before = 0;
+};
+
+// Fills `out`, BlockPart::bytes, with the bytes of the i-th of SessionContents::blocks.
 using ReadBlock = std::function<Result<void>(int i, std::span<std::byte> out)>;
+// Bytes done, of how many.
+using ByteProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 Result<void> write_session_file(const std::string& path, const SessionOrigin& origin,
-                                std::span<const Token> tokens, std::span<const float> logits,
-                                const ReadBlock& read_block);
+                                const SessionContents& contents, const ReadBlock& read_block,
+                                const ByteProgress& progress = {});
+
+// The header alone, to know what a file claims to be before its blocks are read: magic, version and
+// its own checksum are right.
+Result<SessionFileHeader> read_session_header(const std::string& path);
 
 class SessionFile {
  public:
-  // Maps the file and checks all of it. Reads every byte once.
-  static Result<SessionFile> open(const std::string& path, const SessionOrigin& expected);
+  // Maps the file and checks all of it; reads every byte once. Without `expected`, to look at it.
+  static Result<SessionFile> open(const std::string& path, const ByteProgress& progress = {});
+  static Result<SessionFile> open(const std::string& path, const SessionOrigin& expected,
+                                  const ByteProgress& progress = {});
+  // The same of bytes in memory, which must outlive it; `name` stands for the path.
+  static Result<SessionFile> parse(std::string_view name, std::span<const std::byte> bytes,
+                                   const ByteProgress& progress = {});
 
+  // Refuses what is not of `expected`.
+  Result<void> check_origin(std::string_view name, const SessionOrigin& expected) const;
+  // Refuses it when it is no session's but a part of a prefix, and blocks of other sizes than
+  // `bytes` says that blocks of these planes have (nothing: there are no such).
+  using BytesOfPlanes = std::function<std::optional<std::size_t>(PlaneBits planes)>;
+  Result<void> check_session(std::string_view name, const BytesOfPlanes& bytes) const;
+  Result<void> check_blocks(std::string_view name, const BytesOfPlanes& bytes) const;
+
+  const SessionFileHeader& header() const { return header_; }
+  SessionOrigin origin() const;  // what the header says; sizes of blocks it does not
   const std::vector<Token>& tokens() const { return tokens_; }
   const std::vector<float>& logits() const { return logits_; }
-  std::span<const std::byte> block(int i) const;
+  int blocks() const { return static_cast<int>(parts_.size()); }
+  const BlockPart& part(int i) const { return parts_[static_cast<std::size_t>(i)]; }
+  std::span<const std::byte> block(int i) const { return blocks_[static_cast<std::size_t>(i)]; }
 
  private:
-  std::shared_ptr<const MmapFile> mapping_;
+  std::shared_ptr<const MmapFile> mapping_;  // none of bytes in memory
+  SessionFileHeader header_;
   std::vector<Token> tokens_;
   std::vector<float> logits_;
-  std::span<const std::byte> blocks_;
-  std::size_t block_bytes_ = 0;
+  std::vector<BlockPart> parts_;
+  std::vector<std::span<const std::byte>> blocks_;
 };
 
 }  // namespace kipp
