@@ -155,7 +155,7 @@ Result<KvPolicy> KvPolicy::parse(std::string_view text) {
                 fmt::join(kPresetNames, ", "), kPresets[2].words, text);
   }
   TieredKvPolicy& common = policy.tiers_[0];
-  bool rotate = true, up = false;
+  bool rotate = true, up = false, has_mid = false;
   std::optional<std::string_view> listed;
   for (std::string_view rest = words; !rest.empty();) {
     const auto [word, more] = cut(rest, ',');
@@ -163,6 +163,7 @@ Result<KvPolicy> KvPolicy::parse(std::string_view text) {
     const auto [field, value] = cut(word, '=');
     if (field == "sink" || field == "recent" || field == "mid") {
       KIPP_TRY_ASSIGN(band, parse_banded(field, value));
+      has_mid |= field == "mid";
       (field == "sink" ? common.sink : field == "recent" ? common.recent : common.mid) = band.tier;
       (field == "sink"     ? common.sink_blocks
        : field == "recent" ? common.recent_blocks
@@ -171,7 +172,7 @@ Result<KvPolicy> KvPolicy::parse(std::string_view text) {
       KIPP_TRY_ASSIGN(tier, parse_tier(field, value));
       common.far = tier;
     } else if (field == "up" || field == "exempt") {
-      if (listed) return fail(ErrorCode::invalid, "kv: expected up or exempt once, found both");
+      if (listed) return fail(ErrorCode::invalid, "kv: expected up or exempt once, found another");
       listed = field;
       up = field == "up";
       KIPP_TRY_ASSIGN(layers, parse_layers(field, value));
@@ -186,6 +187,7 @@ Result<KvPolicy> KvPolicy::parse(std::string_view text) {
                   "kv: expected sink, recent, mid, far, up, exempt or rotate, found \"{}\"", field);
     }
   }
+  if (!has_mid) common.mid = common.recent;  // of no blocks; one tier up from far is recent
   TieredKvPolicy& apart = policy.tiers_[1];
   apart = up ? one_tier_up(common) : common;
   if (listed && !up) apart.sink = apart.recent = apart.mid = apart.far = kBf16;
