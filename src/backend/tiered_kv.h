@@ -48,7 +48,7 @@ struct CodeHead {
   kvquant::BitWidth width = kvquant::BitWidth::int8;
 };
 
-// What encode() works in, 55 KB; one for each thread.
+// What encode() works in, 61 KB; one for each thread.
 struct EncodeScratch {
   static constexpr std::size_t kRows = std::size_t{kBlockPositions} * kHeadDim;
   // Codes and the parameters behind them, of one head.

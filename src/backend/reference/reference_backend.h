@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <variant>
 
 #include "backend/backend.h"
 #include "backend/paged_kv.h"
 #include "backend/reference/reference_ops.h"
+#include "backend/tiered_kv.h"
 #include "model/step_plan.h"
 
 namespace kipp::reference {
@@ -20,7 +22,10 @@ class ReferenceBackend final : public Backend {
                     const LoadOptions& options = {}) override;
   Result<LogitsView> eval(std::span<const EvalItem> items) override;
   void copy_blocks(std::span<const BlockCopy> copies) override;
+  void hold_planes(std::span<const PlaneChange> changes) override;
+  void move_planes(BlockId from, BlockId to, PlaneBits planes) override;
   std::size_t block_bytes() const override;
+  std::size_t block_bytes(PlaneBits planes) const override;
   Result<void> read_block(BlockId block, std::span<std::byte> out) override;
   Result<void> write_block(BlockId block, std::span<const std::byte> in) override;
 
@@ -29,13 +34,14 @@ class ReferenceBackend final : public Backend {
   void set_tap(Tap tap) { state_->ops.set_tap(std::move(tap)); }
 
  private:
+  using Cache = std::variant<PagedKv, TieredKv>;
   struct State {
     const Artifact& artifact;
-    PagedKv kv;
+    Cache kv;
     ReferenceOps ops;  // refers to kv
     StepPlanner planner;
 
-    State(const Artifact& from, PagedKv cache);
+    State(const Artifact& from, Cache cache);
   };
 
   BackendInfo info_{

@@ -17,6 +17,17 @@ namespace kipp::reference {
 inline constexpr int kLanes =
     32;  // as many as weights in a quantized block; all widths are multiples of it
 
+inline constexpr float kScoreScale = 0.08838834764831845f;  // 1 / sqrt(kHeadDim)
+
+constexpr std::size_t offset(int row, int cols) {
+  return static_cast<std::size_t>(row) * static_cast<std::size_t>(cols);
+}
+
+// Values of one head in a row whose heads begin at `begin`.
+inline std::span<float> head_of(std::span<float> row, int begin, int head) {
+  return row.subspan(static_cast<std::size_t>(begin + head * kHeadDim), kHeadDim);
+}
+
 // sum a[i] * b[i]: lane l adds i = l, l + 32, l + 64, ... in that order; then lanes l and l + 16
 // are added, then l and l + 8, and so on. n is a multiple of kLanes.
 float dot(const float* a, const float* b, int n);

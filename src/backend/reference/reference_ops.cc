@@ -18,23 +18,27 @@ namespace {
 constexpr int kHalf = kHeadDim / 2;
 // Decoded weight rows that stay in the first-level cache while all rows of a step pass by.
 constexpr int kPanelRows = 8;
-constexpr float kScoreScale = 0.08838834764831845f;  // 1 / sqrt(kHeadDim)
 
 void keep(float value, float* at) { *at = value; }
 void keep(float value, std::uint16_t* at) { *at = f32_to_bf16(value); }
 
-std::span<float> head_of(std::span<float> row, int begin, int head) {
-  return row.subspan(static_cast<std::size_t>(begin + head * kHeadDim), kHeadDim);
-}
-
-std::size_t offset(int row, int cols) {
-  return static_cast<std::size_t>(row) * static_cast<std::size_t>(cols);
-}
-
 }  // namespace
 
 ReferenceOps::ReferenceOps(const ModelConfig& config, PagedKv& kv, int max_step_tokens)
-    : config_(config), kv_(kv) {
+    : ReferenceOps(config, kv.blocks(), max_step_tokens) {
+  paged_ = &kv;
+}
+
+ReferenceOps::ReferenceOps(const ModelConfig& config, TieredKv& kv, int max_step_tokens)
+    : ReferenceOps(config, kv.blocks(), max_step_tokens) {
+  tiered_ = &kv;
+  encode_scratch_ = std::make_unique<EncodeScratch>();
+  turned_.resize(offset(config.queries_per_kv_head(), kHeadDim));
+  from_codes_.resize(turned_.size());
+}
+
+ReferenceOps::ReferenceOps(const ModelConfig& config, int kv_blocks, int max_step_tokens)
+    : config_(config) {
   const auto buffer = [&](int cols) {
     storage_.push_back(std::make_unique_for_overwrite<float[]>(offset(max_step_tokens, cols)));
     return Rows{storage_.back().get(), 0, cols};
@@ -49,7 +53,7 @@ ReferenceOps::ReferenceOps(const ModelConfig& config, PagedKv& kv, int max_step_
               .last = buffer(w.last),
               .logits = buffer(w.logits)};
   panel_.resize(offset(kPanelRows, std::max({w.h, w.ctx, w.act})));
-  const int positions = std::min(config.context_length, kv.blocks() * kBlockPositions);
+  const int positions = std::min(config.context_length, kv_blocks * kBlockPositions);
   scores_.resize(offset(config.queries_per_kv_head(), positions));
   inverse_frequency_.resize(kHalf);
   rope_inverse_frequency(config.rope_theta, inverse_frequency_);
@@ -59,6 +63,7 @@ ReferenceOps::ReferenceOps(const ModelConfig& config, PagedKv& kv, int max_step_
 
 ReferenceOps::Buffers& ReferenceOps::begin_step(const StepPlan& step) {
   step_ = &step;
+  stored_ = {};
   Buffers& b = buffers_;
   for (Rows* rows : {&b.x, &b.h, &b.qkv, &b.ctx, &b.gate_up, &b.act}) rows->rows = step.rows();
   for (Rows* rows : {&b.last, &b.logits}) rows->rows = static_cast<int>(step.logit_rows.size());
@@ -126,7 +131,9 @@ void ReferenceOps::qk_norm_rope(Rows& qkv, std::span<const float> q_norm,
 }
 
 void ReferenceOps::kv_append(int layer, const Rows& qkv) {
-  if (kv_.store() == KvStore::bf16) {
+  if (tiered_ != nullptr) {
+    append_tiered(layer, qkv);
+  } else if (paged_->store() == KvStore::bf16) {
     append<std::uint16_t>(layer, qkv);
   } else {
     append<float>(layer, qkv);
@@ -144,8 +151,8 @@ void ReferenceOps::append(int layer, const Rows& qkv) {
     for (int g = 0; g < kKvHeads; ++g) {
       const auto k = head_of(qkv.row(r), k_at, g);
       const auto v = head_of(qkv.row(r), k_at + kKvWidth, g);
-      T* keys = kv_.keys<T>(block, layer, g) + slot;
-      T* values = kv_.values<T>(block, layer, g) + slot;
+      T* keys = paged_->keys<T>(block, layer, g) + slot;
+      T* values = paged_->values<T>(block, layer, g) + slot;
       for (std::size_t i = 0; i < kHeadDim; ++i) {
         keep(k[i], keys + i);
         keep(v[i], values + i);
@@ -155,7 +162,9 @@ void ReferenceOps::append(int layer, const Rows& qkv) {
 }
 
 void ReferenceOps::attend(int layer, Rows& ctx, const Rows& qkv) {
-  if (kv_.store() == KvStore::bf16) {
+  if (tiered_ != nullptr) {
+    attend_tiered(layer, ctx, qkv);
+  } else if (paged_->store() == KvStore::bf16) {
     attend_stored<std::uint16_t>(layer, ctx, qkv);
   } else {
     attend_stored<float>(layer, ctx, qkv);
@@ -182,7 +191,7 @@ void ReferenceOps::attend_stored(int layer, Rows& ctx, const Rows& qkv) {
     };
     for (int g = 0; g < kKvHeads; ++g) {
       for (int pos = 0; pos < cached; ++pos) {
-        const float* k = widen(kv_.keys<T>(block_of(pos), layer, g) + slot_of(pos), buffer);
+        const float* k = widen(paged_->keys<T>(block_of(pos), layer, g) + slot_of(pos), buffer);
         for (int q = 0; q < group; ++q) {
           const float score = dot(head_of(qkv.row(r), 0, g * group + q).data(), k, kHeadDim);
           scores_of(q)[static_cast<std::size_t>(pos)] = score * kScoreScale;
@@ -195,7 +204,7 @@ void ReferenceOps::attend_stored(int layer, Rows& ctx, const Rows& qkv) {
         std::fill(out.begin(), out.end(), 0.0f);
       }
       for (int pos = 0; pos < cached; ++pos) {
-        const float* v = widen(kv_.values<T>(block_of(pos), layer, g) + slot_of(pos), buffer);
+        const float* v = widen(paged_->values<T>(block_of(pos), layer, g) + slot_of(pos), buffer);
         for (int q = 0; q < group; ++q) {
           const float p = scores_of(q)[static_cast<std::size_t>(pos)];
           float* out = head_of(ctx.row(r), 0, g * group + q).data();

@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "backend/paged_kv.h"
+#include "backend/tiered_kv.h"
+#include "base/types.h"
+#include "kvquant/cpu_ref.h"
 #include "model/config.h"
 #include "model/step_plan.h"
 #include "model/weights.h"
@@ -40,8 +43,10 @@ class ReferenceOps {
     Rows x, h, qkv, ctx, gate_up, act, last, logits;
   };
 
-  // Allocates for steps of up to max_step_tokens rows over a cache that outlives the ops.
+  // Allocates for steps of up to max_step_tokens rows over a cache that outlives the ops. Steps on
+  // a tiered one it has begun itself.
   ReferenceOps(const ModelConfig& config, PagedKv& kv, int max_step_tokens);
+  ReferenceOps(const ModelConfig& config, TieredKv& kv, int max_step_tokens);
 
   Buffers& begin_step(const StepPlan& step);
   void embed(Rows& out, const MatrixView& table, std::span<const Token> tokens);
@@ -59,17 +64,24 @@ class ReferenceOps {
 
   void set_tap(Tap tap) { tap_ = std::move(tap); }
   const Buffers& buffers() const { return buffers_; }
+  // Why keys or values of this step could not be coded, if so: its logits then mean nothing.
+  const Result<void>& stored() const { return stored_; }
 
  private:
+  ReferenceOps(const ModelConfig& config, int kv_blocks, int max_step_tokens);
   enum class Write : bool { set, add };
   void multiply(Rows& out, const Rows& in, const StackedMatrix& w, Write write);
   template <class T>
   void append(int layer, const Rows& qkv);
   template <class T>
   void attend_stored(int layer, Rows& ctx, const Rows& qkv);
+  // reference_tiered_ops.cc
+  void append_tiered(int layer, const Rows& qkv);
+  void attend_tiered(int layer, Rows& ctx, const Rows& qkv);
 
   ModelConfig config_;
-  PagedKv& kv_;
+  PagedKv* paged_ = nullptr;        // either this
+  TieredKv* tiered_ = nullptr;      // or that
   const StepPlan* step_ = nullptr;  // of the current step
   Tap tap_;
   Buffers buffers_;
@@ -78,6 +90,12 @@ class ReferenceOps {
   std::vector<float> scores_;                      // [queries_per_kv_head, cached positions]
   std::vector<double> inverse_frequency_;          // [kHeadDim / 2]
   std::vector<float> cos_, sin_;  // [max_step_tokens, kHeadDim / 2], of the current step
+  // Of a tiered cache.
+  kvquant::CpuRefBackend kvquant_;
+  std::unique_ptr<EncodeScratch> encode_scratch_;
+  std::vector<float> turned_;      // [queries_per_kv_head, kHeadDim] queries as codes need them
+  std::vector<float> from_codes_;  // [queries_per_kv_head, kHeadDim] sums of values that were codes
+  Result<void> stored_;
 };
 
 }  // namespace kipp::reference
