@@ -63,11 +63,14 @@ Result<LoadOptions> load_options(const ModelFlags& flags) {
                 flags.weights);
   }
   options.weights = *weights;
+  options.deterministic = flags.deterministic;
   return options;
 }
 
 void add_compute_flags(CLI::App& command, ModelFlags& flags) {
-  command.add_option("--backend", flags.backend, "What computes: cpu, or the slow reference.")
+  command
+      .add_option("--backend", flags.backend,
+                  "What computes: cpu, cuda (an NVIDIA GPU), or the slow reference.")
       ->capture_default_str();
   command.add_option("--threads", flags.threads, "Threads that compute; 0: one per core.")
       ->type_name("NUMBER")
@@ -77,6 +80,9 @@ void add_compute_flags(CLI::App& command, ModelFlags& flags) {
                   "packed: copied into the order the kernels read; mapped: left in the model file, "
                   "for machines short of memory (slower).")
       ->capture_default_str();
+  command.add_flag("--deterministic", flags.deterministic,
+                   "The same bits alone and in any batch, in any chunks, from the cache or not; "
+                   "costs prompt speed on cuda, and cpu always does so.");
   command.add_flag("--allow-synthetic", flags.allow_synthetic,
                    "Accept files with random weights, made by `kipp synthesize`.");
 }

@@ -19,11 +19,12 @@ struct ModelFlags {
   std::string weights = "packed";
   std::optional<std::string> context;  // positions
   bool allow_synthetic = false;
+  bool deterministic = false;
 };
 
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 // Of these, what says how to compute rather than what: --backend, --threads, --weights,
-// --allow-synthetic.
+// --deterministic, --allow-synthetic.
 void add_compute_flags(CLI::App& command, ModelFlags& flags);
 
 // The parts of open_model(), for commands that load a model their own way: the path that --model
