@@ -6,7 +6,7 @@
 // Conventions
 //   Pointers are device memory, 16-byte aligned, owned by the caller, and stay alive and unchanged
 //   until the stream has passed the launch. A launch returns at once with a CUDA error code
-//   (0: enqueued). Shapes are the caller's promise, checked by assertions of the emulated build.
+//   (0: enqueued; 1, cudaErrorInvalidValue, and nothing enqueued: shapes that do not fit together).
 //   Every op is a pure function of its rows: a row of the output has the same bits whatever other
 //   rows are in the step, at which index it stands and how many there are, on the same device and
 //   with the same `terms`. No op uses an atomic whose order could change a result.
@@ -27,10 +27,10 @@
 
 namespace kipp::cuda {
 
-// A cudaStream_t; the emulation runs a launch at once and ignores it.
-struct Stream {
-  void* handle = nullptr;
-};
+// A cudaStream_t under a name that needs no CUDA header; the emulation runs a launch at once and
+// ignores it.
+struct StreamObject;
+using Stream = StreamObject*;
 
 // A cudaError_t: 0 when the launch was enqueued.
 using LaunchCode = int;
