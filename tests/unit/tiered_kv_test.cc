@@ -36,7 +36,6 @@ constexpr ModelConfig kConfig = {.hidden = 64,
 constexpr int kBlocks = 8;
 constexpr int kMaxStep = 128;
 constexpr Side kSides[] = {Side::key, Side::value};
-constexpr Plane kCodePlanes[] = {Plane::hi2, Plane::mid2, Plane::low4};
 constexpr std::size_t kHeadRows = std::size_t{kBlockPositions} * kHeadDim;
 constexpr PlaneBits kAll = 0xffff;
 
