@@ -5,44 +5,94 @@
 
 namespace kipp {
 
+namespace {
+
+// One plane of one unit, which every block holds as long as somebody uses it.
+PlanePlan whole_blocks(int blocks) {
+  PlanePlan plan;
+  plan.total_units = blocks;
+  return plan;
+}
+
+}  // namespace
+
 BlockPool::BlockPool(int blocks, PrefixHash hash)
-    : blocks_(static_cast<std::size_t>(blocks)), index_(blocks, hash) {
+    : BlockPool(blocks, whole_blocks(blocks), false, hash) {}
+
+BlockPool::BlockPool(int blocks, const PlanePlan& plan, PrefixHash hash)
+    : BlockPool(blocks, plan, true, hash) {}
+
+BlockPool::BlockPool(int blocks, const PlanePlan& plan, bool tiered, PrefixHash hash)
+    : tiered_(tiered),
+      ledger_(plan, blocks, tiered),
+      blocks_(static_cast<std::size_t>(blocks)),
+      index_(blocks, hash) {
   free_.reserve(blocks_.size());
   for (BlockId id = blocks - 1; id >= 0; --id) free_.push_back(id);
 }
 
-int BlockPool::available() const {
+int BlockPool::spare_blocks() const {
   return static_cast<int>(free_.size()) + n_evictable_ - reserved_;
+}
+
+int BlockPool::spare_units() const { return plan().total_units - committed_units(); }
+
+int BlockPool::committed_units() const {
+  const int promised = total() - spare_blocks();  // or in use
+  return quotas_ + plan().step_units() + promised * plan().base_units();
+}
+
+int BlockPool::available() const {
+  return std::min(spare_blocks(), spare_units() / plan().base_units());
+}
+
+bool BlockPool::fits(int blocks, int quota) const {
+  return blocks <= spare_blocks() &&
+         std::int64_t{blocks} * plan().base_units() + quota <= spare_units();
+}
+
+int BlockPool::max_positions() const {
+  const int units = plan().total_units - plan().step_units();
+  int blocks = std::clamp(units / plan().base_units(), 0, total());
+  while (blocks > 0 && blocks * plan().base_units() + plan().quota(blocks) > units) --blocks;
+  return blocks * kBlockPositions;
 }
 
 std::optional<Admission> BlockPool::admit(std::span<const Token> prompt, int positions,
                                           CacheSalt salt) {
   assert(positions >= 0 && prompt.size() <= static_cast<std::size_t>(positions));
   Admission admission{.blocks = find(std::nullopt, prompt, salt)};
+  const auto found = admission.blocks.size();
+  admission.blocks.resize(static_cast<std::size_t>(readable(admission.blocks, {})));
   admission.reserved = blocks_for(positions) - static_cast<int>(admission.blocks.size());
+  admission.quota = plan().quota(blocks_for(positions));
   // Found blocks that other shared pins pay for cost nothing; the others cost what is available.
   const auto unpaid = std::ranges::count_if(admission.blocks, [this](BlockId id) {
     return at(id).pins[static_cast<std::size_t>(Pin::shared)] == 0;
   });
-  if (admission.reserved > available() - static_cast<int>(unpaid)) return std::nullopt;
+  if (!fits(admission.reserved + static_cast<int>(unpaid), admission.quota)) return std::nullopt;
 
   for (const BlockId id : admission.blocks) pin(id, Pin::shared);
   reserved_ += admission.reserved;
+  quotas_ += admission.quota;
   if (!prompt.empty()) count_lookup(prompt.size());
+  count_shortened(found - admission.blocks.size());
   count_hit(admission.blocks.size() * kBlockPositions);
   return admission;
 }
 
-bool BlockPool::reserve(int blocks) {
-  assert(blocks >= 0);
-  if (blocks > available()) return false;
+bool BlockPool::reserve(int blocks, int quota) {
+  assert(blocks >= 0 && quota >= 0);
+  if (!fits(blocks, quota)) return false;
   reserved_ += blocks;
+  quotas_ += quota;
   return true;
 }
 
-void BlockPool::give_back_reservation(int blocks) {
-  assert(blocks >= 0 && blocks <= reserved_);
+void BlockPool::give_back_reservation(int blocks, int quota) {
+  assert(blocks >= 0 && blocks <= reserved_ && quota >= 0 && quota <= quotas_);
   reserved_ -= blocks;
+  quotas_ -= quota;
 }
 
 std::vector<BlockId> BlockPool::find(std::optional<BlockId> parent, std::span<const Token> tokens,
@@ -58,19 +108,64 @@ std::vector<BlockId> BlockPool::find(std::optional<BlockId> parent, std::span<co
   return found;
 }
 
-BlockId BlockPool::take() {
+int BlockPool::readable(std::span<const BlockId> first, std::span<const BlockId> then) const {
+  const PlanePlan& p = plan();
+  // The first block after all so far from which they can be read, and the last one that is such.
+  int from = 0;
+  int readable = 0;
+  int block = 0;
+  for (const auto part : {first, then}) {
+    for (const BlockId id : part) {
+      const auto holds = [&](int distance) {
+        return (p.needed(block + distance, block) & ~held(id)) == 0;
+      };
+      const int nearest = holds(1)                     ? 1
+                          : holds(p.recent_blocks + 1) ? p.recent_blocks + 1
+                                                       : p.recent_blocks + p.mid_blocks + 1;
+      from = std::max(from, block + nearest);
+      ++block;
+      if (from <= block) readable = block;
+    }
+  }
+  return readable;
+}
+
+BlockId BlockPool::take(int index) {
   assert(reserved_ > 0 && reserved_ <= static_cast<int>(free_.size()) + n_evictable_);
   --reserved_;
-  BlockId id;
-  if (free_.empty()) {
-    id = evict();
-  } else {
-    id = free_.back();
-    free_.pop_back();
-  }
+  if (free_.empty()) evict();
+  const BlockId id = free_.back();
+  free_.pop_back();
   at(id).state = State::owned;
   ++n_private_;
+  ledger_.set_base(id, plan().base(index));
+  if (!tiered_) ledger_.add(id, plan().open);
   return id;
+}
+
+void BlockPool::need(BlockId block, PlaneBits before, PlaneBits after) {
+  const auto more = static_cast<PlaneBits>(after & ~before);
+  const auto missing = static_cast<PlaneBits>(more & ~held(block));
+  // What is there and idle first, so that making room does not take it.
+  ledger_.pin(block, static_cast<PlaneBits>(more & ~missing));
+  if (missing != 0) {
+    assert(at(block).state == State::owned);
+    make_room(plan().units_of(missing));
+    ledger_.add(block, missing);
+    ledger_.pin(block, missing);
+  }
+  ledger_.unpin(block, static_cast<PlaneBits>(before & ~after));
+}
+
+void BlockPool::shed(BlockId block, PlaneBits all_but) {
+  assert(at(block).state == State::owned);
+  ledger_.drop(block, static_cast<PlaneBits>(~all_but));
+}
+
+void BlockPool::make_room(int units) {
+  while (ledger_.free_units() < units) {
+    if (!ledger_.drop_oldest()) evict();
+  }
 }
 
 void BlockPool::give_back(BlockId block) {
@@ -83,6 +178,8 @@ BlockId BlockPool::publish(BlockId block, std::optional<BlockId> parent, BlockTo
   assert(at(block).state == State::owned);
   assert(!parent || at(*parent).pinned());
   if (const auto equal = index_.find(parent, tokens, salt)) {
+    ledger_.move(block, *equal,
+                 static_cast<PlaneBits>(held(block) & plan().cached() & ~held(*equal)));
     release(block);
     if (how == Pin::insured) ++reserved_;  // which the pin spends
     pin(*equal, how);
@@ -114,6 +211,11 @@ void BlockPool::count_lookup(std::size_t tokens) {
   counters_.lookup_tokens += tokens;
 }
 
+void BlockPool::count_shortened(std::size_t blocks) {
+  counters_.shortened_hits += blocks > 0 ? 1 : 0;
+  counters_.shortened_tokens += blocks * kBlockPositions;
+}
+
 PoolStats BlockPool::stats() const {
   PoolStats stats = counters_;
   stats.total = total();
@@ -122,6 +224,14 @@ PoolStats BlockPool::stats() const {
   stats.evictable = n_evictable_;
   stats.pinned = stats.total - stats.free - stats.private_blocks - stats.evictable;
   stats.reserved = reserved_;
+  if (!tiered_) return stats;
+  stats.total_units = plan().total_units;
+  stats.free_units = ledger_.free_units();
+  stats.idle_units = ledger_.idle_units() + evictable_base_units_;
+  stats.used_units = stats.total_units - stats.free_units - stats.idle_units;
+  stats.promised_units = committed_units() - stats.used_units;
+  stats.plane_holders = ledger_.holders();
+  stats.demotions = ledger_.demotions();
   return stats;
 }
 
@@ -139,18 +249,21 @@ void BlockPool::change_pins(BlockId block, Pin how, int by) {
 
 void BlockPool::release(BlockId block) {
   assert(at(block).state == State::owned);
+  ledger_.release(block);
   at(block).state = State::free;
   free_.push_back(block);
   --n_private_;
 }
 
-BlockId BlockPool::evict() {
+void BlockPool::evict() {
   const BlockId id = oldest_;
   assert(id != kNone);
   remove_evictable(id);
   index_.erase(id);
+  ledger_.release(id);
+  at(id).state = State::free;
+  free_.push_back(id);
   ++counters_.evictions;
-  return id;
 }
 
 void BlockPool::append_evictable(BlockId block) {
@@ -160,6 +273,7 @@ void BlockPool::append_evictable(BlockId block) {
   (newest_ == kNone ? oldest_ : at(newest_).newer) = block;
   newest_ = block;
   ++n_evictable_;
+  evictable_base_units_ += plan().units_of(ledger_.base(block));
 }
 
 void BlockPool::remove_evictable(BlockId block) {
@@ -167,6 +281,7 @@ void BlockPool::remove_evictable(BlockId block) {
   (b.older == kNone ? oldest_ : at(b.older).newer) = b.newer;
   (b.newer == kNone ? newest_ : at(b.newer).older) = b.older;
   --n_evictable_;
+  evictable_base_units_ -= plan().units_of(ledger_.base(block));
 }
 
 const char* BlockPool::name(State state) {
@@ -184,7 +299,8 @@ const char* BlockPool::name(State state) {
 Result<void> BlockPool::check() const {
   KIPP_TRY(index_.check());
   for (BlockId id = 0; id < total(); ++id) KIPP_TRY(check_block(id));
-  return check_lists();
+  KIPP_TRY(check_lists());
+  return check_planes();
 }
 
 Result<void> BlockPool::check_block(BlockId block) const {
@@ -253,11 +369,41 @@ Result<void> BlockPool::check_lists() const {
                   held ? "in use and in a" : "unused and in no");
     }
   }
-  if (reserved_ < promised || available() < 0) {
+  if (reserved_ < promised || spare_blocks() < 0) {
     return fail(ErrorCode::invalid,
                 "block pool: {} blocks are reserved; expected at least the {} of insured pins and "
                 "at most {} free and {} evictable ones",
                 reserved_, promised, free_.size(), n_evictable_);
+  }
+  return {};
+}
+
+Result<void> BlockPool::check_planes() const {
+  KIPP_TRY(ledger_.check());
+  int evictable_units = 0;
+  for (BlockId id = 0; id < total(); ++id) {
+    const Block& b = at(id);
+    const int missing = plan().units_of(static_cast<PlaneBits>(ledger_.base(id) & ~held(id)));
+    if (b.state == State::free ? held(id) != 0 : b.state == State::published && missing > 0) {
+      return fail(ErrorCode::invalid, "block pool: block {} is {} and holds planes {:#x}", id,
+                  name(b.state), held(id));
+    }
+    if (b.state != State::published || b.pinned()) continue;
+    evictable_units += plan().units_of(ledger_.base(id));
+    for (int plane = 0; plane < kMaxPlanes; ++plane) {
+      if (readers(id, plane) == 0) continue;
+      return fail(ErrorCode::invalid, "block pool: plane {} of block {}, in no use, has {} readers",
+                  plane, id, readers(id, plane));
+    }
+  }
+  const int idle = ledger_.idle_units() + evictable_units;
+  const int used = plan().total_units - ledger_.free_units() - idle;
+  if (evictable_units != evictable_base_units_ || used > committed_units() || spare_units() < 0) {
+    return fail(ErrorCode::invalid,
+                "block pool: {} units of evictable blocks, {} counted; {} units in use, {} "
+                "committed of {}",
+                evictable_units, evictable_base_units_, used, committed_units(),
+                plan().total_units);
   }
   return {};
 }

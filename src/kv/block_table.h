@@ -13,6 +13,11 @@
 //
 // Whoever publishes hands the block over: nobody ever writes it again. Tokens must be final: a
 // speculating sequence publishes after acceptance.
+//
+// In a tiered pool the table also needs, of each of its blocks, the planes that its next query
+// reads, and no others from then on. A step begins with grow(begin, end), and the pool's changes
+// are drained before the backend sees it; afterwards publish(), advance() or truncate() says where
+// the sequence stands, whether the step succeeded or not, before the next step of anybody.
 #pragma once
 
 #include <optional>
@@ -44,12 +49,25 @@ class BlockTable {
   // were found. A multiple of kBlockPositions.
   int published_positions() const { return n_published_ * kBlockPositions; }
 
-  // Takes the blocks that positions [0, positions) need; positions <= capacity().
+  // Takes the blocks that positions [0, positions) need; positions <= capacity(). Of a pool that is
+  // not tiered.
   void grow(int positions);
+  // The same, for a step that writes positions [begin, end) behind `begin` evaluated ones: every
+  // block gets what is read and written of it, and blocks past `end` go back. Not `final`: the
+  // sequence may be truncated to any of these positions and keep what is before; then there are at
+  // most kBlockPositions of them.
+  void grow(int begin, int end, bool final = true);
+  // Positions [0, length) are evaluated and final: what earlier queries read is not needed any
+  // more. publish() of as many tokens does that too.
+  void advance(int length);
   // The blocks that cover positions [0, positions), which grow() or the past has taken.
   std::span<const BlockId> covering(int positions) const;
 
-  // Gives the blocks past `positions` back to the reservation. Only an insured table can go back to
+  // How many of the first `positions` positions, all evaluated, truncate() can keep: where planes
+  // are gone that the next query would read, or the rows of a block that is cut in two, it is less.
+  int kept(int positions) const;
+  // Gives the blocks past `positions`, = kept(positions), back to the reservation. Only an insured
+  // table can go back to
   // less than published_positions(). A published block that `positions` cuts in two is replaced by
   // a private one; the copy to make before anything else is written, if one is needed, is returned.
   std::optional<BlockCopy> truncate(int positions);
@@ -75,22 +93,36 @@ class BlockTable {
   Resumed resume(std::span<const Token> tokens, std::span<const Token> prompt);
 
   // A second sequence with the same `tokens`, all tokens evaluated so far, and room for
-  // `positions`: full blocks are published and shared; the open one is copied, before either
-  // sequence writes. Nothing, and nothing changed, when the pool cannot promise the room. positions
+  // `positions`: full blocks are published and shared; the open one is copied, after the pool's
+  // changes are drained and before either sequence writes. Nothing, and nothing changed, when the
+  // pool cannot promise the room. positions
   // >= tokens.size().
   struct Fork;
   std::optional<Fork> fork(std::span<const Token> tokens, int positions);
 
+  // Tiered: appends the next block of a timeline of `positions` positions that is read back from
+  // elsewhere, with these planes until the next call; among them those that
+  // PlanePlan::at_rest(positions, index) names. publish() follows the last one.
+  BlockId grow_restored(int positions, PlaneBits planes);
+
  private:
-  BlockTable(BlockPool& pool, CacheSalt salt, Pin how) : pool_(&pool), salt_(salt), how_(how) {}
+  BlockTable(BlockPool& pool, CacheSalt salt, Pin how, int quota)
+      : pool_(&pool), salt_(salt), how_(how), quota_(quota) {}
 
   struct Reusable {
-    int kept = 0;                // positions that the table and the prompt have in common
+    int common = 0;              // positions that the table and the prompt have in common
     int whole = 0;               // blocks that hold them alone
-    std::vector<BlockId> found;  // published ones that go on from there; pinned by nobody
+    std::vector<BlockId> found;  // published ones that go on from there and are of use
+    int unreadable = 0;          // published ones that are of none
+    int positions = 0;           // in all
   };
   Reusable reusable(std::span<const Token> tokens, std::span<const Token> prompt) const;
   std::optional<BlockId> last_published() const;
+  int size() const { return static_cast<int>(blocks_.size()); }
+  bool keeps_rows_of(int block) const;
+  void take(PlaneBits planes);
+  void need(int block, PlaneBits planes);
+  void settle(int query_block);
   void add_pinned(BlockId published);
   void drop_last();
   void clear();
@@ -98,9 +130,12 @@ class BlockTable {
   BlockPool* pool_;
   CacheSalt salt_;
   Pin how_;
+  int quota_;  // units
   std::vector<BlockId> blocks_;
-  int n_published_ = 0;  // of blocks_, the first ones
-  int reserved_ = 0;     // blocks that may still be taken
+  std::vector<PlaneBits> needed_;  // of each block, by this table
+  int query_block_ = 0;            // for which needed_ was settled; blocks from it on are private
+  int n_published_ = 0;            // of blocks_, the first ones
+  int reserved_ = 0;               // blocks that may still be taken
 };
 
 struct BlockTable::Fork {
