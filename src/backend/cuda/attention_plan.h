@@ -11,7 +11,8 @@
 namespace kipp::cuda {
 
 struct AttentionPlan {
-  std::vector<AttendTask> tasks;
+  std::vector<AttendTask> tasks;  // the wide ones first
+  int wide_tasks = 0;
   std::vector<MergeTask> merges;
   int state_slots = 0;  // that the tasks write: attend_scratch_bytes(state_slots, query_heads)
 };

@@ -184,6 +184,7 @@ Result<void> CudaOps::upload_tables(const StepPlan& step) {
            .rows = step.rows(),
            .n_logit_rows = static_cast<int>(step.logit_rows.size()),
            .n_tasks = static_cast<int>(attention_.tasks.size()),
+           .wide_tasks = attention_.wide_tasks,
            .n_merges = static_cast<int>(attention_.merges.size())};
   return device_.copy_to_device(tables_.data(), host_tables_.bytes().first(carver.used()),
                                 "uploading a step's tables");

@@ -78,7 +78,7 @@ struct DeviceKv {
 inline constexpr int kRunPositions = 128;
 
 // Consecutive rows of one item against some runs of its context; one block of threads per task and
-// KV head (kAttendTokens and attention_plan.h say how a step is cut).
+// KV head (attention_plan.h says how a step is cut).
 struct AttendTask {
   int row = 0;     // first row of the step
   int tokens = 0;  // rows
@@ -110,6 +110,7 @@ struct DeviceStep {
   int rows = 0;
   int n_logit_rows = 0;
   int n_tasks = 0;
+  int wide_tasks = 0;  // the first of them: more than 16 rows times heads of a KV head
   int n_merges = 0;
 };
 
