@@ -95,6 +95,10 @@ KIPP_DEVICE int shuffle_xor(int value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
+// Bit l: lane l's flag.
+KIPP_DEVICE std::uint32_t ballot(bool flag) { return __ballot_sync(0xffffffffu, flag); }
+KIPP_DEVICE int bit_count(std::uint32_t bits) { return __popc(bits); }
+
 KIPP_DEVICE float bits_to_float(std::uint32_t bits) { return __uint_as_float(bits); }
 KIPP_DEVICE std::uint32_t float_to_bits(float value) { return __float_as_uint(value); }
 KIPP_DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -227,6 +231,22 @@ KIPP_DEVICE T shuffle_xor(T value, int mask) {
   });
   return argument.out;
 }
+
+KIPP_DEVICE std::uint32_t ballot(bool flag) {
+  struct Argument {
+    bool flag;
+    std::uint32_t out;
+  } argument{flag, 0};
+  emulation::warp_collective(&argument, [](void* const* lanes) {
+    std::uint32_t bits = 0;
+    for (int lane = 0; lane < kWarpSize; ++lane) {
+      if (static_cast<Argument*>(lanes[lane])->flag) bits |= 1u << lane;
+    }
+    for (int lane = 0; lane < kWarpSize; ++lane) static_cast<Argument*>(lanes[lane])->out = bits;
+  });
+  return argument.out;
+}
+KIPP_DEVICE int bit_count(std::uint32_t bits) { return std::popcount(bits); }
 
 KIPP_DEVICE float bits_to_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 KIPP_DEVICE std::uint32_t float_to_bits(float value) { return std::bit_cast<std::uint32_t>(value); }

@@ -164,8 +164,8 @@ LaunchCode take_rows(Stream stream, F32Rows out, F32Rows in, const int* rows);
 // is kNamedTokens for logits. best: [in.rows].
 LaunchCode argmax(Stream stream, int* best, F32Rows in, int limit);
 
-// The k greatest of in[r][0 .. limit) in descending order, equal ones by ascending index, a NaN
-// never: ids and values are [in.rows, k]. k: 1 .. kTopKLimit.
+// The k greatest of in[r][0 .. limit) in descending order, equal ones by ascending index, NaNs
+// last: ids and values are [in.rows, k]. k: 1 .. kTopKLimit.
 inline constexpr int kTopKLimit = 64;
 LaunchCode top_k(Stream stream, int* ids, float* values, int k, F32Rows in, int limit);
 
