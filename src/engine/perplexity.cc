@@ -37,16 +37,18 @@ class RowScorer {
  public:
   RowScorer(ThreadPool& pool, const SavedLogits* against) : pool_(pool), against_(against) {}
 
-  // `first_row`: how many rows came before.
-  Result<void> add(const LogitsView& logits, std::span<const Token> targets, int context,
-                   std::size_t first_row, std::vector<RowScore>& rows) {
+  // `beside`: of the same tokens, without data if there is none. Rows before these are in `rows`.
+  Result<void> add(const LogitsView& logits, const LogitsView& beside,
+                   std::span<const Token> targets, int context, std::vector<RowScore>& rows) {
+    const std::size_t first_row = rows.size();
     scores_.assign(targets.size(), RowScore{});
     pool_.parallel_for(static_cast<int>(targets.size()), [&](int begin, int end, int) {
       for (int i = begin; i < end; ++i) {
         const auto at = static_cast<std::size_t>(i);
-        const auto saved =
-            against_ == nullptr ? std::span<const float>() : against_->row(first_row + at);
-        scores_[at] = score_row(logits.row(i), targets[at], saved);
+        std::span<const float> other;
+        if (against_ != nullptr) other = against_->row(first_row + at);
+        if (beside.data != nullptr) other = beside.row(i);
+        scores_[at] = score_row(logits.row(i), targets[at], other);
         if (scores_[at]) scores_[at]->context = context + i;
       }
     });
@@ -99,15 +101,16 @@ std::size_t scored_tokens(std::span<const Window> windows) {
 }
 
 Result<RowScore> score_row(std::span<const float> logits, Token target,
-                           std::span<const float> saved) {
+                           std::span<const float> other_logits) {
   KIPP_TRY_ASSIGN(own, checked_softmax(logits, "logits"));
   RowScore score;
   score.nll = own.log_sum - logits[static_cast<std::size_t>(target)];
-  if (saved.empty()) return score;
-  KIPP_TRY_ASSIGN(other, checked_softmax(saved, "saved logits"));
+  if (other_logits.empty()) return score;
+  KIPP_TRY_ASSIGN(other, checked_softmax(other_logits, "saved logits"));
+  score.other_nll = other.log_sum - other_logits[static_cast<std::size_t>(target)];
   double kl = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    const double log_p = saved[i] - other.log_sum;
+    const double log_p = other_logits[i] - other.log_sum;
     const double p = std::exp(log_p);
     if (p > 0) kl += p * (log_p - (logits[i] - own.log_sum));
   }
@@ -120,8 +123,10 @@ Result<std::vector<RowScore>> score_windows(Model& model, Session& session,
                                             std::span<const Token> tokens,
                                             std::span<const Window> windows, bool pseudo_decode,
                                             const PerplexityHooks& hooks) {
+  assert(hooks.against == nullptr || hooks.beside == nullptr);
   const BackendInfo& info = model.backend().info();
-  const int most = pseudo_decode ? 1 : std::min(info.max_step_tokens, info.max_logit_rows);
+  int most = pseudo_decode ? 1 : std::min(info.max_step_tokens, info.max_logit_rows);
+  if (hooks.beside != nullptr) most = std::min(most, hooks.beside->max_scored());
   const std::size_t total = scored_tokens(windows);
   KIPP_TRY_ASSIGN(pool, ThreadPool::create(info.threads));
   RowScorer scorer(*pool, hooks.against);
@@ -130,12 +135,15 @@ Result<std::vector<RowScore>> score_windows(Model& model, Session& session,
   const auto part = [&](int begin, int end) {
     return tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
   };
+  std::vector<Session*> sessions = {&session};
+  if (hooks.beside != nullptr) sessions.push_back(hooks.beside);
   for (const Window& window : windows) {
-    KIPP_TRY(session.truncate(0));
     // The token at `at` predicts the one after it.
     int at = window.first_scored - 1;
-    if (at > window.begin) {
-      const auto read = session.sync(part(window.begin, at), {}, hooks.cancel);
+    for (Session* each : sessions) {
+      KIPP_TRY(each->truncate(0));
+      if (at == window.begin) continue;
+      const auto read = each->sync(part(window.begin, at), {}, hooks.cancel);
       if (!read && read.error().code == ErrorCode::interrupted) return rows;
       KIPP_TRY(read);
     }
@@ -146,8 +154,12 @@ Result<std::vector<RowScore>> score_windows(Model& model, Session& session,
       if (hooks.save != nullptr) {
         for (int i = 0; i < n; ++i) KIPP_TRY(hooks.save->write(logits.row(i)));
       }
-      KIPP_TRY(
-          scorer.add(logits, part(at + 1, at + 1 + n), at + 1 - window.begin, rows.size(), rows));
+      LogitsView beside;
+      if (hooks.beside != nullptr) {
+        KIPP_TRY_ASSIGN(others, hooks.beside->append_scored(part(at, at + n)));
+        beside = others;
+      }
+      KIPP_TRY(scorer.add(logits, beside, part(at + 1, at + 1 + n), at + 1 - window.begin, rows));
       at += n;
       if (hooks.progress) hooks.progress(rows.size(), total);
     }
@@ -160,11 +172,13 @@ double PerplexitySummary::perplexity() const { return std::exp(nll); }
 PerplexitySummary summarize(std::span<const RowScore> rows, bool compared) {
   RunningMean nll;
   RunningMean kl;
+  RunningMean other_nll;
   std::size_t same = 0;
   std::vector<double> sorted;
   for (const RowScore& row : rows) {
     nll.add(row.nll);
     kl.add(row.kl);
+    other_nll.add(row.other_nll);
     same += row.same_top ? 1 : 0;
     if (compared) sorted.push_back(row.kl);
   }
@@ -179,7 +193,8 @@ PerplexitySummary summarize(std::span<const RowScore> rows, bool compared) {
                  .standard_error = kl.standard_error(),
                  .p999 = percentile(sorted, 0.999),
                  .max = sorted.back(),
-                 .same_top = static_cast<double>(same) / static_cast<double>(rows.size())};
+                 .same_top = static_cast<double>(same) / static_cast<double>(rows.size()),
+                 .nll = other_nll.mean()};
   return summary;
 }
 

@@ -41,21 +41,25 @@ std::size_t scored_tokens(std::span<const Window> windows);
 struct RowScore {
   int context = 0;  // tokens it has seen
   double nll = 0;   // -log of the probability of the token that came, in nats
-  // Against the saved run P, Q being this one: KL(P || Q) in nats, and whether both hold the same
-  // token likeliest. Zero and false without one.
+  // Against the other run P, Q being this one: KL(P || Q) in nats, whether both hold the same token
+  // likeliest, and P's own nll. Zero and false without one.
   double kl = 0;
   bool same_top = false;
+  double other_nll = 0;
 };
 
-// `saved` empty: nothing to compare with. Fails on logits that are not finite.
+// `other` empty: nothing to compare with. Fails on logits that are not finite.
 Result<RowScore> score_row(std::span<const float> logits, Token target,
-                           std::span<const float> saved);
+                           std::span<const float> other);
 
 struct PerplexityHooks {
   std::function<void(std::size_t done, std::size_t total)> progress = {};
   const std::atomic<bool>* cancel = nullptr;
   LogitsWriter* save = nullptr;  // gets every row; the caller commits it
+  // What to compare with, one of them at most: a file, or a session of another model that is given
+  // the same tokens in the same steps (another way to keep the cache, say) and has as much room.
   const SavedLogits* against = nullptr;
+  Session* beside = nullptr;
 };
 
 // Scores of all windows, or of those before `cancel` became true. `session` is the model's, with
@@ -72,6 +76,7 @@ struct Divergence {
   double p999 = 0;  // 99.9 % of the rows are at most that far
   double max = 0;
   double same_top = 0;  // share of the rows
+  double nll = 0;       // of the other run, mean
 };
 
 // Of some rows. Standard errors take the rows for independent.

@@ -89,6 +89,7 @@ TEST(ScoreRow, DivergenceIsOfTheSavedRunFromThisOne) {
   EXPECT_NEAR(score_row(q, 0, r)->kl, 1.0 / 6 * std::log(0.5) + 4.0 / 6 * std::log(4.0 / 3), 1e-6);
   EXPECT_TRUE(score_row(q, 0, r)->same_top);
   EXPECT_EQ(score_row(q, 0, q)->kl, 0);
+  EXPECT_NEAR(score_row(q, 0, p)->other_nll, std::log(2.0), 1e-6);
 }
 
 TEST(ScoreRow, ImpossibleTokensOfTheSavedRunCount0) {
@@ -117,8 +118,11 @@ TEST(ScoreRow, RefusesWhatIsNotFinite) {
 TEST(Summary, MeansErrorsAndTails) {
   std::vector<RowScore> rows;
   for (int i = 1; i <= 2000; ++i) {
-    rows.push_back(
-        {.context = i, .nll = i % 2 == 0 ? 2.0 : 3.0, .kl = i * 1e-3, .same_top = i % 4 != 0});
+    rows.push_back({.context = i,
+                    .nll = i % 2 == 0 ? 2.0 : 3.0,
+                    .kl = i * 1e-3,
+                    .same_top = i % 4 != 0,
+                    .other_nll = i % 4 == 0 ? 1.0 : 2.0});
   }
   const PerplexitySummary plain = summarize(rows, false);
   EXPECT_EQ(plain.rows, 2000u);
@@ -134,6 +138,7 @@ TEST(Summary, MeansErrorsAndTails) {
   EXPECT_DOUBLE_EQ(divergence->p999, 1.998);
   EXPECT_DOUBLE_EQ(divergence->max, 2.0);
   EXPECT_DOUBLE_EQ(divergence->same_top, 0.75);
+  EXPECT_DOUBLE_EQ(divergence->nll, 1.75);
 }
 
 TEST(Summary, ByPositionInDoublingBuckets) {
@@ -240,6 +245,31 @@ TEST_F(ScoreWindows, SavedRowsAreComparedWithTheirOwn) {
   const auto divergence = summarize(*quantized, true).divergence;
   EXPECT_GT(divergence->mean, 1e-6);
   EXPECT_LT(divergence->mean, 1);
+}
+
+TEST_F(ScoreWindows, BesideAnotherModelIsAsAgainstItsFile) {
+  const std::span tokens = std::span(tokens_).first(70);
+  const auto windows = plan_windows(70, kContext, 20);
+  const std::string path = (test::scratch_dir() / "beside.logits").string();
+  const auto identity =
+      LogitsIdentity::of(model_->artifact(), tokens, kContext, 20, scored_tokens(windows));
+  auto writer = LogitsWriter::create(path, identity);
+  ASSERT_TRUE(writer);
+  const auto own = score_windows(*model_, session_, tokens, windows, false, {.save = &*writer});
+  ASSERT_TRUE(own && writer->commit());
+  const auto saved = SavedLogits::open(path, identity);
+  ASSERT_TRUE(saved) << saved.error().message;
+
+  const auto other = test::open_twin_model("tiny-tied", Scheme::scale4_gs32, 8, "cpu");
+  auto session = Session::create(other, kContext);
+  ASSERT_TRUE(session);
+  const auto against =
+      score_windows(*other, *session, tokens, windows, false, {.against = &*saved});
+  const auto beside = score_windows(*other, *session, tokens, windows, true, {.beside = &session_});
+  ASSERT_TRUE(against && beside);
+  EXPECT_TRUE(std::ranges::equal(*beside, *against, equal));
+  EXPECT_GT(summarize(*beside, true).divergence->mean, 1e-6);
+  for (std::size_t i = 0; i < beside->size(); ++i) EXPECT_EQ((*beside)[i].other_nll, (*own)[i].nll);
 }
 
 }  // namespace
