@@ -164,7 +164,15 @@ void BlockPool::shed(BlockId block, PlaneBits all_but) {
 
 void BlockPool::make_room(int units) {
   while (ledger_.free_units() < units) {
-    if (!ledger_.drop_oldest()) evict();
+    const std::uint64_t evictable = oldest_ == kNone ? kNever : at(oldest_).since;
+    const std::uint64_t idle = ledger_.oldest_idle();
+    assert(evictable != kNever || idle != kNever);
+    if (evictable == kNever && idle == kNever) return;  // the backend refuses such a step
+    if (idle < evictable) {
+      ledger_.drop_oldest();
+    } else {
+      evict();
+    }
   }
 }
 
@@ -214,6 +222,15 @@ void BlockPool::count_lookup(std::size_t tokens) {
 void BlockPool::count_shortened(std::size_t blocks) {
   counters_.shortened_hits += blocks > 0 ? 1 : 0;
   counters_.shortened_tokens += blocks * kBlockPositions;
+}
+
+std::vector<BlockId> BlockPool::published() const {
+  std::vector<BlockId> blocks;
+  for (BlockId id = 0; id < total(); ++id) {
+    if (at(id).pinned()) blocks.push_back(id);
+  }
+  for (BlockId id = newest_; id != kNone; id = at(id).older) blocks.push_back(id);
+  return blocks;
 }
 
 PoolStats BlockPool::stats() const {
@@ -272,6 +289,7 @@ void BlockPool::append_evictable(BlockId block) {
   b.newer = kNone;
   (newest_ == kNone ? oldest_ : at(newest_).newer) = block;
   newest_ = block;
+  b.since = ledger_.tick();
   ++n_evictable_;
   evictable_base_units_ += plan().units_of(ledger_.base(block));
 }

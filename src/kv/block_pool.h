@@ -29,8 +29,8 @@
 //
 //     committed = quotas + step_units + base_units x (blocks in use + reserved) <= total units.
 //
-// Memory for a plane comes from what is free, then from planes that nobody needs now, those idle
-// for longest first, then from evictable blocks. Changes are recorded for drain().
+// Memory for a plane comes from what is free, then from what was used least recently: a plane that
+// nobody needs now, or an evictable block. Changes are recorded for drain().
 #pragma once
 
 #include <array>
@@ -175,6 +175,11 @@ class BlockPool {
   void count_hit(std::size_t tokens) { counters_.hit_tokens += tokens; }
   void count_shortened(std::size_t blocks);  // found, and not readable
 
+  // Published blocks, those used last first: pinned ones, then evictable ones. What they hold says
+  // index().
+  std::vector<BlockId> published() const;
+  const PrefixIndex& index() const { return index_; }
+
   PoolStats stats() const;
 
   // Whether every block is in exactly one state, counts and units agree, parents outlive what
@@ -191,6 +196,7 @@ class BlockPool {
     std::array<int, 2> pins = {0, 0};  // by Pin
     BlockId older = kNone;             // neighbours in the list of evictable blocks
     BlockId newer = kNone;
+    std::uint64_t since = 0;  // when it became evictable
 
     bool pinned() const { return pins[0] + pins[1] > 0; }
     // Whether the memory is charged to an insured pin.

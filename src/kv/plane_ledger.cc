@@ -19,8 +19,14 @@ void for_each_plane(PlaneBits planes, Visit&& visit) {
 }  // namespace
 
 PlaneBits PlanePlan::at_distance(int distance) const {
-  if (distance > recent_blocks + mid_blocks) return far;
-  return distance > recent_blocks ? both(mid, far) : both(recent, both(mid, far));
+  PlaneBits planes = far;
+  if (mid_blocks > 0 && distance <= recent_blocks + mid_blocks) planes = both(planes, mid);
+  if (distance <= recent_blocks) planes = both(planes, recent);
+  return planes;
+}
+
+PlaneBits PlanePlan::cached() const {
+  return both(at_distance(1), sink_blocks > 0 ? sink : PlaneBits{0});
 }
 
 PlaneBits PlanePlan::needed(int query_block, int block) const {
@@ -98,12 +104,10 @@ void PlaneLedger::drop(BlockId block, PlaneBits planes) {
   record(block);
 }
 
-bool PlaneLedger::drop_oldest() {
-  if (oldest_ == kNone) return false;
-  const BlockId block = oldest_ / kMaxPlanes;
-  drop(block, bit(oldest_ % kMaxPlanes));
+void PlaneLedger::drop_oldest() {
+  assert(oldest_ != kNone);
+  drop(oldest_ / kMaxPlanes, bit(oldest_ % kMaxPlanes));
   ++demotions_;
-  return true;
 }
 
 void PlaneLedger::move(BlockId from, BlockId to, PlaneBits planes) {
@@ -144,7 +148,7 @@ void PlaneLedger::make_idle(BlockId block, int plane) {
   if (units == 0) return;
   const std::size_t n = node(block, plane);
   const auto id = static_cast<std::int32_t>(n);
-  links_[n] = {.older = newest_, .newer = kNone};
+  links_[n] = {.older = newest_, .newer = kNone, .since = tick()};
   (newest_ == kNone ? oldest_ : links_[static_cast<std::size_t>(newest_)].newer) = id;
   newest_ = id;
   at(block).idle = both(at(block).idle, bit(plane));

@@ -20,6 +20,11 @@
 //              some band reads is idle, kept while nobody needs its memory, dropped in the order
 //              in which planes became idle; one that no band reads is dropped at once
 //
+// One clock tells when planes became idle here and when blocks did in the pool, so that memory is
+// taken from what was used least recently of both: a block's planes before the block, and neither
+// before what is older. Were all idle planes dropped first, then in a busy pool no prefix could be
+// read any more, since its last blocks are read at full width, and cached blocks would be in vain.
+//
 // Numbers only; the bytes are the backend's, which is told of every change in order. One thread,
 // the engine's. All memory but that of undrained changes is taken by the constructor.
 #pragma once
@@ -27,12 +32,15 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
 #include "base/types.h"
 
 namespace kipp {
+
+inline constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
 struct PlanePlan {
   std::array<int, kMaxPlanes> units = {1};  // of each plane of one block; 0: of no layer
@@ -60,7 +68,7 @@ struct PlanePlan {
     return block == positions / kBlockPositions ? open : needed(positions / kBlockPositions, block);
   }
   // Those that some band of complete blocks reads.
-  PlaneBits cached() const { return static_cast<PlaneBits>(sink | recent | mid | far); }
+  PlaneBits cached() const;
 
   int units_of(PlaneBits planes) const;
   int base_units() const { return units_of(far); }
@@ -104,8 +112,13 @@ class PlaneLedger {
   void drop(BlockId block, PlaneBits planes);
   // Everything; no plane has readers.
   void release(BlockId block) { drop(block, at(block).held); }
-  // The plane that has been idle for longest is dropped; false when none is idle.
-  bool drop_oldest();
+  // When the plane that has been idle for longest became so; kNever when none is idle.
+  std::uint64_t oldest_idle() const {
+    return oldest_ == kNone ? kNever : links_[static_cast<std::size_t>(oldest_)].since;
+  }
+  // Drops that one.
+  void drop_oldest();
+  std::uint64_t tick() { return ++clock_; }
   // Planes that `from` holds, without readers, and `to`, a complete block, does not.
   void move(BlockId from, BlockId to, PlaneBits planes);
 
@@ -140,6 +153,7 @@ class PlaneLedger {
   struct Links {
     std::int32_t older = kNone;
     std::int32_t newer = kNone;
+    std::uint64_t since = 0;
   };
   struct Moved {
     std::size_t at = 0;  // changes before it
@@ -168,6 +182,7 @@ class PlaneLedger {
   int held_units_ = 0;
   int idle_units_ = 0;
   std::array<int, kMaxPlanes> holders_ = {};
+  std::uint64_t clock_ = 0;
   std::uint64_t demotions_ = 0;
   std::vector<PlaneChange> changes_;  // undrained
   std::vector<Moved> moves_;

@@ -47,6 +47,8 @@ class PrefixIndex {
   bool contains(BlockId block) const { return entry(block).present; }
   std::optional<BlockId> parent(BlockId block) const;
   int children(BlockId block) const { return entry(block).children; }
+  BlockTokens tokens(BlockId block) const { return entry(block).tokens; }
+  CacheSalt salt(BlockId block) const { return entry(block).salt; }
 
   // Whether every block present is found by what it holds, after a parent that is present, and
   // children are counted right.
