@@ -171,7 +171,7 @@ TEST_P(CpuOpsTest, CacheAndAttention) {
 TEST_P(CpuOpsTest, BytesNeededCoverWhatIsAllocated) {
   const auto need = [&](int blocks, int threads) {
     return cpu::CpuOps::bytes_needed(kConfig, {.max_step_tokens = kRows, .max_logit_rows = 8},
-                                     blocks, threads);
+                                     {.blocks = blocks}, threads);
   };
   // 64 rows of activations, 8 of logits.
   EXPECT_GT(need(kBlocks, 1), 4u * (64 * (2 * 1056 + 7168 + 5120 + 3 * 2592) + 8 * 151936));

@@ -73,34 +73,50 @@ std::size_t lay_out(const ModelConfig& config, const OpsLimits& limits, float* m
 
 }  // namespace
 
-std::size_t CpuOps::bytes_needed(const ModelConfig& config, const OpsLimits& limits, int kv_blocks,
-                                 int threads) {
+std::size_t CpuOps::bytes_needed(const ModelConfig& config, const OpsLimits& limits,
+                                 const KvConfig& kv, int threads) {
   Buffers buffers;
   float* rotations = nullptr;
   const std::size_t floats = lay_out(config, limits, nullptr, buffers, rotations);
-  return floats * sizeof(float) + PagedAttention::bytes_needed(config, kv_blocks, threads) +
-         matmul_bytes(config, limits, threads);
+  const std::size_t attention = kv.store == KvStore::tiered
+                                    ? TieredAttention::bytes_needed(config, kv.blocks, threads) +
+                                          TieredWriter::bytes_needed(threads)
+                                    : PagedAttention::bytes_needed(config, kv.blocks, threads);
+  return floats * sizeof(float) + attention + matmul_bytes(config, limits, threads);
 }
 
 Result<std::unique_ptr<CpuOps>> CpuOps::create(const ModelConfig& config, const OpsLimits& limits,
                                                PagedKv& kv, ThreadPool& pool) {
-  std::unique_ptr<CpuOps> ops(new CpuOps(config, kv, pool));
-  KIPP_TRY_ASSIGN(
-      scratch, MatmulScratch::create(pool.threads(), limits.max_step_tokens, widest_input(config)));
-  ops->scratch_ = std::move(scratch);
+  std::unique_ptr<CpuOps> ops(new CpuOps(config, pool));
   KIPP_TRY_ASSIGN(attention, PagedAttention::create(config, kv, pool, limits.max_step_tokens));
-  ops->attention_ = std::move(attention);
-  Buffers& buffers = ops->buffers_;
-  const std::size_t floats = lay_out(config, limits, nullptr, buffers, ops->rotations_);
-  KIPP_TRY_ASSIGN(memory, HugeBuffer::create(floats * sizeof(float)));
-  ops->memory_ = std::move(memory);
-  lay_out(config, limits, reinterpret_cast<float*>(ops->memory_.bytes().data()), buffers,
-          ops->rotations_);
+  ops->paged_.reset(new Paged{.kv = kv, .attention = std::move(attention)});
+  KIPP_TRY(ops->allocate(limits));
   return ops;
 }
 
-CpuOps::CpuOps(const ModelConfig& config, PagedKv& kv, ThreadPool& pool)
-    : config_(config), kv_(kv), pool_(pool), inverse_frequency_(kHalf) {
+Result<std::unique_ptr<CpuOps>> CpuOps::create(const ModelConfig& config, const OpsLimits& limits,
+                                               TieredKv& kv, ThreadPool& pool) {
+  std::unique_ptr<CpuOps> ops(new CpuOps(config, pool));
+  KIPP_TRY_ASSIGN(attention, TieredAttention::create(config, kv, pool, limits.max_step_tokens));
+  ops->tiered_.reset(
+      new Tiered{.writer = TieredWriter(config, kv, pool), .attention = std::move(attention)});
+  KIPP_TRY(ops->allocate(limits));
+  return ops;
+}
+
+Result<void> CpuOps::allocate(const OpsLimits& limits) {
+  KIPP_TRY_ASSIGN(scratch, MatmulScratch::create(pool_.threads(), limits.max_step_tokens,
+                                                 widest_input(config_)));
+  scratch_ = std::move(scratch);
+  const std::size_t floats = lay_out(config_, limits, nullptr, buffers_, rotations_);
+  KIPP_TRY_ASSIGN(memory, HugeBuffer::create(floats * sizeof(float)));
+  memory_ = std::move(memory);
+  lay_out(config_, limits, reinterpret_cast<float*>(memory_.bytes().data()), buffers_, rotations_);
+  return {};
+}
+
+CpuOps::CpuOps(const ModelConfig& config, ThreadPool& pool)
+    : config_(config), pool_(pool), inverse_frequency_(kHalf) {
   rope_inverse_frequency(config.rope_theta, inverse_frequency_);
 }
 
@@ -132,7 +148,12 @@ CpuOps::Buffers& CpuOps::begin_step(const StepPlan& step) {
     rope_angles(step.positions[static_cast<std::size_t>(r)], inverse_frequency_, cos_of(r),
                 sin_of(r));
   });
-  attention_->begin_step(step);
+  if (tiered_ != nullptr) {
+    tiered_->writer.begin_step(step);
+    tiered_->attention->begin_step(step);
+  } else {
+    paged_->attention->begin_step(step);
+  }
   return buffers_;
 }
 
@@ -166,17 +187,19 @@ void CpuOps::qk_norm_rope(Rows& qkv, std::span<const float> q_norm, std::span<co
 }
 
 void CpuOps::kv_append(int layer, const Rows& qkv) {
+  if (tiered_ != nullptr) return tiered_->writer.write(layer, qkv);
+  PagedKv& kv = paged_->kv;
   for_rows(qkv.rows, 2 * kKvWidth, [&](int r) {
-    if (kv_.store() == KvStore::bf16) {
-      append_row<std::uint16_t>(layer, r, qkv);
+    if (kv.store() == KvStore::bf16) {
+      append_row<std::uint16_t>(kv, layer, r, qkv);
     } else {
-      append_row<float>(layer, r, qkv);
+      append_row<float>(kv, layer, r, qkv);
     }
   });
 }
 
 template <class T>
-void CpuOps::append_row(int layer, int row, const Rows& qkv) {
+void CpuOps::append_row(PagedKv& kv, int layer, int row, const Rows& qkv) {
   const auto at = static_cast<std::size_t>(row);
   const auto pos = static_cast<std::size_t>(step_->positions[at]);
   const BlockId block = step_->table(step_->item_of_row[at])[pos / kBlockPositions];
@@ -190,12 +213,15 @@ void CpuOps::append_row(int layer, int row, const Rows& qkv) {
   };
   const int k_at = config_.attention_width();
   for (int g = 0; g < kKvHeads; ++g) {
-    keep(kv_.keys<T>(block, layer, g) + slot, head_of(qkv.row(row), k_at, g));
-    keep(kv_.values<T>(block, layer, g) + slot, head_of(qkv.row(row), k_at + kKvWidth, g));
+    keep(kv.keys<T>(block, layer, g) + slot, head_of(qkv.row(row), k_at, g));
+    keep(kv.values<T>(block, layer, g) + slot, head_of(qkv.row(row), k_at + kKvWidth, g));
   }
 }
 
-void CpuOps::attend(int layer, Rows& ctx, const Rows& qkv) { attention_->attend(layer, ctx, qkv); }
+void CpuOps::attend(int layer, Rows& ctx, const Rows& qkv) {
+  if (tiered_ != nullptr) return tiered_->attention->attend(layer, ctx, qkv);
+  paged_->attention->attend(layer, ctx, qkv);
+}
 
 // By pieces of rows: a single row of a large checkpoint is worth sharing.
 void CpuOps::silu_mul(Rows& out, const Rows& gate_up) {

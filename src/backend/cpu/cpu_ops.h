@@ -10,7 +10,10 @@
 
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/paged_attention.h"
+#include "backend/cpu/tiered_attention.h"
+#include "backend/cpu/tiered_writer.h"
 #include "backend/paged_kv.h"
+#include "backend/tiered_kv.h"
 #include "base/huge_buffer.h"
 #include "base/thread_pool.h"
 #include "model/config.h"
@@ -33,11 +36,14 @@ class CpuOps {
   };
 
   // Bytes of all that a step writes but the cache.
-  static std::size_t bytes_needed(const ModelConfig& config, const OpsLimits& limits, int kv_blocks,
-                                  int threads);
-  // Allocates all of it: a step allocates nothing. kv and pool outlive the ops.
+  static std::size_t bytes_needed(const ModelConfig& config, const OpsLimits& limits,
+                                  const KvConfig& kv, int threads);
+  // Allocates all of it: a step allocates nothing. kv and pool outlive the ops. Steps on a tiered
+  // cache it has begun itself.
   static Result<std::unique_ptr<CpuOps>> create(const ModelConfig& config, const OpsLimits& limits,
                                                 PagedKv& kv, ThreadPool& pool);
+  static Result<std::unique_ptr<CpuOps>> create(const ModelConfig& config, const OpsLimits& limits,
+                                                TieredKv& kv, ThreadPool& pool);
 
   Buffers& begin_step(const StepPlan& step);
   void embed(Rows& out, const MatrixView& table, std::span<const Token> tokens);
@@ -52,22 +58,37 @@ class CpuOps {
   void tap(std::string_view, int, const Rows&) const {}
 
   const Buffers& buffers() const { return buffers_; }
+  // Why keys or values of this step could not be stored, if so: its logits then mean nothing.
+  Result<void> stored() const {
+    return tiered_ == nullptr ? Result<void>() : tiered_->writer.coded();
+  }
 
  private:
-  CpuOps(const ModelConfig& config, PagedKv& kv, ThreadPool& pool);
+  // Where keys and values go and are read again: one of these.
+  struct Paged {
+    PagedKv& kv;
+    std::unique_ptr<PagedAttention> attention;
+  };
+  struct Tiered {
+    TieredWriter writer;
+    std::unique_ptr<TieredAttention> attention;
+  };
+
+  CpuOps(const ModelConfig& config, ThreadPool& pool);
+  Result<void> allocate(const OpsLimits& limits);
   // body(row) for all rows, over the threads where there is enough to do in all.
   template <class Body>
   void for_rows(int rows, int floats_per_row, const Body& body);
   template <class T>
-  void append_row(int layer, int row, const Rows& qkv);
+  void append_row(PagedKv& kv, int layer, int row, const Rows& qkv);
   std::span<float> cos_of(int row) const;
   std::span<float> sin_of(int row) const;
 
   ModelConfig config_;
-  PagedKv& kv_;
   ThreadPool& pool_;
   MatmulScratch scratch_;
-  std::unique_ptr<PagedAttention> attention_;
+  std::unique_ptr<Paged> paged_;
+  std::unique_ptr<Tiered> tiered_;
   const StepPlan* step_ = nullptr;  // of the current step
   HugeBuffer memory_;               // behind buffers_ and rotations_
   Buffers buffers_;
