@@ -24,10 +24,11 @@ namespace kipp {
 class Engine {
  public:
   // Refused while sessions over the model exist, which are refused while the engine does: both
-  // would write the same memory.
+  // would write the same memory. A store outlives the engine, which alone uses it.
   static Result<std::unique_ptr<Engine>> start(std::shared_ptr<Model> model,
                                                const EngineOptions& options,
-                                               const Clock& clock = steady_clock());
+                                               const Clock& clock = steady_clock(),
+                                               SessionStore* store = nullptr);
   // Over parts that outlive it.
   static Result<std::unique_ptr<Engine>> start(const EngineParts& parts,
                                                const EngineOptions& options);
@@ -53,18 +54,20 @@ class Engine {
   struct Inbox {
     std::vector<std::unique_ptr<Sequence>> submitted;
     std::vector<RequestId> cancelled;
+    bool woken = false;  // by the store
     bool stop = false;
 
-    bool empty() const { return submitted.empty() && cancelled.empty() && !stop; }
+    bool empty() const { return submitted.empty() && cancelled.empty() && !woken && !stop; }
   };
 
-  Engine(std::shared_ptr<Model> model, std::unique_ptr<EngineCore> core);
+  Engine(std::shared_ptr<Model> model, std::unique_ptr<EngineCore> core, SessionStore* store);
 
   void run();
   void drain(bool wait);
 
   const std::shared_ptr<Model> model_;  // claimed; none when over parts
   const std::unique_ptr<EngineCore> core_;
+  SessionStore* const store_;  // none: memory alone
   Snapshot<EngineStats> stats_;
 
   std::mutex mutex_;

@@ -6,6 +6,9 @@
 namespace kipp {
 namespace {
 
+// What one step puts in place of stored blocks: 4 ms at 4 GB/s, beside a step that takes tens.
+constexpr std::size_t kRestoredBytes = std::size_t{16} << 20;
+
 // Backend and options agreed, so that every admitted sequence can have its token in every step.
 EngineOptions effective(const EngineParts& parts, EngineOptions options) {
   if (options.max_step_tokens == 0) options.max_step_tokens = parts.backend->info().max_step_tokens;
@@ -72,6 +75,7 @@ EngineCore::EngineCore(const EngineParts& parts, const EngineOptions& options)
   progress_.reserve(n);
   planned_.reserve(n);
   items_.reserve(n);
+  if (parts.store != nullptr) saver_.emplace(*parts.pool, *parts.backend, *parts.store);
 }
 
 Result<std::unique_ptr<Sequence>> EngineCore::prepare(Request request, EventSink sink) {
@@ -95,6 +99,9 @@ void EngineCore::cancel(RequestId id) {
   if (const auto at = std::ranges::find_if(running_, has_id); at != running_.end()) {
     end(*at, FinishReason::interrupted);
     running_.erase(at);
+  } else if (const auto read = std::ranges::find_if(restoring_, has_id); read != restoring_.end()) {
+    end(*read, FinishReason::interrupted);
+    restoring_.erase(read);
   } else if (const auto queued = std::ranges::find_if(waiting_, has_id); queued != waiting_.end()) {
     end(*queued, FinishReason::interrupted);
     waiting_.erase(queued);
@@ -102,18 +109,21 @@ void EngineCore::cancel(RequestId id) {
 }
 
 void EngineCore::fail_all(const Error& error) {
-  stats_.failed += running_.size() + waiting_.size();
+  stats_.failed += running_.size() + restoring_.size() + waiting_.size();
   for (const auto& sequence : running_) sequence->fail(error);
+  for (const auto& sequence : restoring_) sequence->fail(error);
   for (const auto& sequence : waiting_) sequence->fail(error);
   running_.clear();
+  restoring_.clear();
   waiting_.clear();
 }
 
 bool EngineCore::step() {
   const Clock::Time start = parts_.clock->now();
   admit();
+  const bool restored = restore();
   plan();
-  if (items_.empty()) return false;
+  if (items_.empty()) return restored;
   const Clock::Time eval_start = parts_.clock->now();
   const auto logits = parts_.backend->eval(items_);
   stats_.eval_time += parts_.clock->now() - eval_start;
@@ -141,12 +151,45 @@ bool EngineCore::step() {
 }
 
 void EngineCore::admit() {
-  while (!waiting_.empty() && static_cast<int>(running_.size()) < options_.max_sequences) {
+  const auto most = static_cast<std::size_t>(options_.max_sequences);
+  while (!waiting_.empty() && running_.size() + restoring_.size() < most) {
     if (!waiting_.front()->admit(*parts_.pool)) break;
-    running_.push_back(std::move(waiting_.front()));
+    std::unique_ptr<Sequence> sequence = std::move(waiting_.front());
     waiting_.pop_front();
-    stats_.cached_tokens += static_cast<std::uint64_t>(running_.back()->cached_tokens());
+    if (parts_.store != nullptr && sequence->begin_restore(*parts_.store, *parts_.pool)) {
+      restoring_.push_back(std::move(sequence));
+    } else {
+      start(std::move(sequence));
+    }
   }
+}
+
+void EngineCore::start(std::unique_ptr<Sequence> sequence) {
+  stats_.cached_tokens += static_cast<std::uint64_t>(sequence->cached_tokens());
+  running_.push_back(std::move(sequence));
+}
+
+// Whether there was anything to do.
+bool EngineCore::restore() {
+  bool moved = false;
+  std::size_t bytes = kRestoredBytes;
+  for (auto& sequence : restoring_) {
+    if (bytes == 0) break;
+    const BlockRestore::State state = sequence->restore(*parts_.pool, *parts_.backend, bytes);
+    moved = moved || state != BlockRestore::State::waiting;
+    if (state == BlockRestore::State::done) start(std::move(sequence));
+    if (state == BlockRestore::State::failed) waiting_.push_front(std::move(sequence));
+  }
+  std::erase(restoring_, nullptr);
+  return moved;
+}
+
+bool EngineCore::save_one() { return saver_ && saver_->save_one(); }
+
+void EngineCore::save_all() {
+  if (!saver_) return;
+  saver_->save_all();
+  parts_.store->flush();
 }
 
 void EngineCore::plan() {
@@ -217,10 +260,11 @@ void EngineCore::end(std::unique_ptr<Sequence>& sequence, FinishReason reason,
 
 EngineStats EngineCore::stats() const {
   EngineStats stats = stats_;
-  stats.running = static_cast<int>(running_.size());
+  stats.running = static_cast<int>(running_.size() + restoring_.size());
   stats.waiting = static_cast<int>(waiting_.size());
   stats.heartbeat = parts_.clock->now();
   stats.pool = parts_.pool->stats();
+  if (parts_.store != nullptr) stats.store = parts_.store->stats();
   return stats;
 }
 

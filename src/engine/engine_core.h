@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,8 @@
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/session_store.h"
+#include "engine/stored_blocks.h"
 #include "kv/block_pool.h"
 #include "tokenizer/tokenizer.h"
 
@@ -49,6 +52,7 @@ struct EngineParts {
   std::span<const Token> stop_tokens;
   int context_length = 0;
   const Clock* clock = &steady_clock();
+  SessionStore* store = nullptr;  // of prefixes on disk; none: memory alone
 };
 
 struct EngineStats {
@@ -72,6 +76,7 @@ struct EngineStats {
   Clock::Time eval_time{0};       // of all steps, in the backend
   Clock::Time heartbeat{0};       // when the engine's thread last came by, busy or not
   PoolStats pool;
+  SessionStoreStats store;
 };
 
 class EngineCore {
@@ -91,10 +96,15 @@ class EngineCore {
   // Ends all of them.
   void fail_all(const Error& error);
 
-  // Admits whoever fits, evaluates one step and tells the readers. False when there was nothing to
-  // do. When the backend fails, so do the requests of that step, and no others; their blocks go
-  // back unpublished.
+  // Admits whoever fits, puts stored blocks in place, evaluates one step and tells the readers.
+  // False when there was nothing to do, but perhaps to wait for the store. When the backend fails,
+  // so do the requests of that step, and no others; their blocks go back unpublished.
   bool step();
+
+  // With a store: hands it one block that it does not have; false when there is none or no room.
+  bool save_one();
+  // All of them; waits until they are written.
+  void save_all();
 
   EngineStats stats() const;
 
@@ -102,6 +112,8 @@ class EngineCore {
   EngineCore(const EngineParts& parts, const EngineOptions& options);
 
   void admit();
+  void start(std::unique_ptr<Sequence> sequence);
+  bool restore();
   void plan();
   void propose();
   void accept(const LogitsView& logits);
@@ -120,9 +132,11 @@ class EngineCore {
   std::atomic<RequestId> next_id_ = 1;
   std::atomic<int> n_open_ = 0;
   std::deque<std::unique_ptr<Sequence>> waiting_;
+  std::vector<std::unique_ptr<Sequence>> restoring_;  // admitted, for the store to read
   // In the order of arrival; empty pointers, within a step, where a request has ended.
   std::vector<std::unique_ptr<Sequence>> running_;
   EngineStats stats_;
+  std::optional<BlockSaver> saver_;
 
   // Of the current step; reserved for max_sequences.
   std::vector<SequenceProgress> progress_;

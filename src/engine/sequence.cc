@@ -82,6 +82,27 @@ bool Sequence::admit(BlockPool& pool) {
   return true;
 }
 
+bool Sequence::begin_restore(SessionStore& store, const BlockPool& pool) {
+  if (scores_prompt()) return false;
+  restore_ = BlockRestore::begin(store, pool, *table_, prompt(), request_.salt);
+  return restore_.has_value();
+}
+
+BlockRestore::State Sequence::restore(BlockPool& pool, Backend& backend, std::size_t& bytes) {
+  const BlockRestore::State state = restore_->go_on(pool, backend, *table_, bytes);
+  if (state == BlockRestore::State::done) {
+    evaluated_ = cached_ = restore_->positions();
+    restore_.reset();
+    table_->publish(evaluated());
+    report_prompt();
+  } else if (state == BlockRestore::State::failed) {
+    restore_.reset();
+    table_.reset();
+    evaluated_ = cached_ = 0;
+  }
+  return state;
+}
+
 SequenceProgress Sequence::progress() const {
   return {.evaluated = evaluated_,
           .total = static_cast<int>(tokens_.size()),
@@ -197,6 +218,7 @@ std::optional<FinishReason> Sequence::draw(std::span<const float> logits) {
 }
 
 void Sequence::release() {
+  restore_.reset();
   table_.reset();
   speculator_.reset();  // a draft model's memory goes back too
   place_.reset();

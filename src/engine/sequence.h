@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
+#include "engine/stored_blocks.h"
 #include "engine/text_stream.h"
 #include "kv/block_pool.h"
 #include "kv/block_table.h"
@@ -54,6 +55,11 @@ class Sequence {
   bool admit(BlockPool& pool);
 
   // The rest: once admitted.
+
+  // Looks for what is stored of its prompt beyond what it has. True: nothing but restore() or the
+  // end until that is done, or failed, in which case it is to be admitted once more.
+  bool begin_restore(SessionStore& store, const BlockPool& pool);
+  BlockRestore::State restore(BlockPool& pool, Backend& backend, std::size_t& bytes);
 
   SequenceProgress progress() const;
   // While it generates: proposes tokens for its next step, which progress() and item() then include
@@ -126,6 +132,7 @@ class Sequence {
   int cached_ = 0;      // of the prompt: evaluated by others
   int n_proposed_ = 0;  // of tokens_, the last ones
   std::optional<BlockTable> table_;
+  std::optional<BlockRestore> restore_;   // until it is done
   std::optional<Speculator> speculator_;  // while admitted, where anybody speculates
   std::vector<Token> proposed_;           // scratch of accept()
   SpeculationStats speculated_;

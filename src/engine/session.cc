@@ -331,8 +331,11 @@ Result<void> Session::save(const std::string& path, const ByteProgress& progress
   Impl& s = *impl_;
   Backend& backend = s.model->backend();
   const auto blocks = s.table.covering(s.length());
-  const std::vector<BlockPart> parts(blocks.size(),
-                                     {.bytes = backend.block_bytes(), .planes = kWholeBlock});
+  std::vector<BlockPart> parts;
+  for (const BlockId block : blocks) {
+    const PlaneBits planes = s.model->pool().held(block);
+    parts.push_back({.bytes = backend.block_bytes(planes), .planes = planes});
+  }
   return write_session_file(
       path, s.model->origin(), {.tokens = s.tokens, .logits = logits(), .blocks = parts},
       [&](int i, std::span<std::byte> out) {
@@ -344,20 +347,23 @@ Result<void> Session::save(const std::string& path, const ByteProgress& progress
 Result<void> Session::restore(const std::string& path, const ByteProgress& progress) {
   Impl& s = *impl_;
   Backend& backend = s.model->backend();
+  const PlanePlan& plan = s.model->pool().plan();
   KIPP_TRY_ASSIGN(file, SessionFile::open(path, s.model->origin(), progress));
-  KIPP_TRY(file.check_session(path, [&](PlaneBits planes) -> std::optional<std::size_t> {
-    if (planes != kWholeBlock) return std::nullopt;
-    return backend.block_bytes();
+  const int length = static_cast<int>(file.tokens().size());
+  KIPP_TRY(file.check_session(path, [&](int i, PlaneBits planes) -> std::optional<std::size_t> {
+    const bool readable = (plan.at_rest(length, i) & ~planes) == 0;
+    const bool known = (planes & ~(plan.cached() | plan.open)) == 0;
+    return readable && known ? std::optional(backend.block_bytes(planes)) : std::nullopt;
   }));
   KIPP_TRY(s.room_for(file.tokens().size()));
   // What could be refused was. A backend that fails from here on leaves an empty timeline.
   s.table.publish(s.tokens);
   s.table.truncate(0);
   s.cut(0);
-  const int length = static_cast<int>(file.tokens().size());
-  s.table.grow(length);
-  for (int i = 0; const BlockId block : s.table.covering(length)) {
-    KIPP_TRY(backend.write_block(block, file.block(i++)));
+  for (int i = 0; i < file.blocks(); ++i) {
+    const BlockId block =
+        s.table.grow_restored(length, static_cast<PlaneBits>(file.part(i).planes));
+      KIPP_TRY(backend.write_block(block, file.block(i)));
   }
   s.accept(file.tokens(), file.logits());
   s.table.publish(s.tokens);

@@ -19,7 +19,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers are copied as they are");
 
-constexpr std::array<char, 8> kMagic = {'K', 'I', 'P', 'P', 'S', 'E', 'S', 'S'};
 constexpr std::size_t kChecksumBytes = sizeof(std::uint64_t);
 // Far beyond any checkpoint; keeps the arithmetic on what a file claims within 64 bits.
 constexpr std::uint64_t kMostBlockBytes = std::uint64_t{1} << 30;
@@ -64,7 +63,7 @@ Result<void> set_text(std::array<char, N>& out, std::string_view field, std::str
 
 Result<SessionFileHeader> header_of(const SessionOrigin& origin) {
   SessionFileHeader header{};
-  header.magic = kMagic;
+  header.magic = kSessionMagic;
   header.version = kSessionFileVersion;
   header.block_positions = kBlockPositions;
   KIPP_TRY(set_text(header.checkpoint, "checkpoint", origin.checkpoint));
@@ -114,7 +113,7 @@ class PartReader {
                   name_, sizeof header, rest_.size());
     }
     std::memcpy(&header, rest_.data(), sizeof header);
-    if (header.magic != kMagic) {
+    if (header.magic != kSessionMagic) {
       return fail(ErrorCode::refused, "{}: expected a saved session, found another kind of file",
                   name_);
     }
@@ -142,6 +141,7 @@ class PartReader {
     if (progress_) progress_(total_ - rest_.size(), total_);
     return part;
   }
+  std::size_t left() const { return rest_.size(); }
 
  private:
   Result<void> check(std::string_view what, std::uint64_t found, std::uint64_t promised) const {
@@ -157,6 +157,14 @@ class PartReader {
   std::uint64_t checksum_ = 0;
   const ByteProgress& progress_;
 };
+
+// That every block has.
+std::uint32_t common_planes(std::span<const BlockPart> blocks) {
+  if (blocks.empty()) return 0;
+  std::uint32_t planes = blocks[0].planes;
+  for (const BlockPart& block : blocks) planes &= block.planes;
+  return planes;
+}
 
 template <class T>
 std::vector<T> copied(std::span<const std::byte> bytes) {
@@ -214,6 +222,14 @@ void clear_behind(std::span<std::byte> block, PlaneBits planes, std::size_t posi
 
 }  // namespace
 
+std::uint64_t session_file_bytes(const SessionContents& contents) {
+  std::uint64_t bytes = sizeof(SessionFileHeader) + part_bytes<Token>(contents.tokens.size()) +
+                        part_bytes<float>(contents.logits.size()) +
+                        part_bytes<BlockPart>(contents.blocks.size());
+  for (const BlockPart& part : contents.blocks) bytes += part_bytes<std::byte>(part.bytes);
+  return bytes;
+}
+
 Result<void> write_session_file(const std::string& path, const SessionOrigin& origin,
                                 const SessionContents& contents, const ReadBlock& read_block,
                                 const ByteProgress& progress) {
@@ -224,10 +240,8 @@ Result<void> write_session_file(const std::string& path, const SessionOrigin& or
   header.logits = static_cast<std::uint32_t>(contents.logits.size());
   header.first_block = static_cast<std::uint32_t>(contents.first_block);
   header.blocks = static_cast<std::uint32_t>(contents.blocks.size());
-  header.file_bytes = sizeof header + part_bytes<Token>(header.tokens) +
-                      part_bytes<float>(header.logits) + part_bytes<BlockPart>(header.blocks);
-  for (const BlockPart& part : contents.blocks)
-    header.file_bytes += part_bytes<std::byte>(part.bytes);
+  header.file_bytes = session_file_bytes(contents);
+  header.planes = common_planes(contents.blocks);
   header.checksum = checksum_of(header);
 
   KIPP_TRY_ASSIGN(file, OutputFile::create(path, header.file_bytes));
@@ -263,6 +277,26 @@ Result<SessionFileHeader> read_session_header(const std::string& path) {
   return PartReader(path, bytes, {}).header();
 }
 
+Result<void> check_origin(std::string_view name, const SessionFileHeader& header,
+                          const SessionOrigin& expected) {
+  struct Field {
+    const char* name;
+    std::string_view expected;
+    std::string_view found;
+  };
+  const Field fields[] = {{"checkpoint", expected.checkpoint, text_of(header.checkpoint)},
+                          {"source", expected.source, text_of(header.source)},
+                          {"scheme", expected.scheme, text_of(header.scheme)},
+                          {"KV policy", expected.kv, text_of(header.kv)},
+                          {"backend", expected.backend, text_of(header.backend)}};
+  for (const Field& field : fields) {
+    if (field.found == field.expected) continue;
+    return fail(ErrorCode::refused, "{}: {}: expected a session of {}, found one of {}", name,
+                field.name, field.expected, field.found);
+  }
+  return {};
+}
+
 Result<SessionFile> SessionFile::parse(std::string_view name, std::span<const std::byte> bytes,
                                        const ByteProgress& progress) {
   SessionFile file;
@@ -278,21 +312,20 @@ Result<SessionFile> SessionFile::parse(std::string_view name, std::span<const st
   KIPP_TRY_ASSIGN(table, parts.take("table of blocks", bytes_of<BlockPart>(header.blocks)));
   file.parts_ = copied<BlockPart>(table);
   file.blocks_.reserve(file.parts_.size());
-  std::uint64_t sum = sizeof header + part_bytes<Token>(header.tokens) +
-                      part_bytes<float>(header.logits) + part_bytes<BlockPart>(header.blocks);
   for (const BlockPart& part : file.parts_) {
     if (part.bytes > kMostBlockBytes || part.planes >> kMaxPlanes != 0 || part.reserved != 0) {
       return fail(ErrorCode::refused,
                   "{}: table of blocks: expected at most {} bytes of {} planes, found {} of {:#x}",
                   name, kMostBlockBytes, kMaxPlanes, part.bytes, part.planes);
     }
-    sum += part_bytes<std::byte>(part.bytes);
     KIPP_TRY_ASSIGN(block, parts.take(fmt::format("block {}", file.blocks_.size()), part.bytes));
     file.blocks_.push_back(block);
   }
-  if (sum != bytes.size()) {
-    return fail(ErrorCode::refused, "{}: expected {} bytes in all parts, found {}", name, sum,
-                bytes.size());
+  if (parts.left() != 0 || header.planes != common_planes(file.parts_)) {
+    return fail(ErrorCode::refused,
+                "{}: expected the end of the file behind blocks with planes {:#x}, found {} bytes "
+                "and planes {:#x}",
+                name, header.planes, parts.left(), common_planes(file.parts_));
   }
   return file;
 }
@@ -307,27 +340,8 @@ Result<SessionFile> SessionFile::open(const std::string& path, const ByteProgres
 Result<SessionFile> SessionFile::open(const std::string& path, const SessionOrigin& expected,
                                       const ByteProgress& progress) {
   KIPP_TRY_ASSIGN(file, open(path, progress));
-  KIPP_TRY(file.check_origin(path, expected));
+  KIPP_TRY(check_origin(path, file.header_, expected));
   return std::move(file);
-}
-
-Result<void> SessionFile::check_origin(std::string_view name, const SessionOrigin& expected) const {
-  struct Field {
-    const char* name;
-    std::string_view expected;
-    std::string_view found;
-  };
-  const Field fields[] = {{"checkpoint", expected.checkpoint, text_of(header_.checkpoint)},
-                          {"source", expected.source, text_of(header_.source)},
-                          {"scheme", expected.scheme, text_of(header_.scheme)},
-                          {"KV policy", expected.kv, text_of(header_.kv)},
-                          {"backend", expected.backend, text_of(header_.backend)}};
-  for (const Field& field : fields) {
-    if (field.found == field.expected) continue;
-    return fail(ErrorCode::refused, "{}: {}: expected a session of {}, found one of {}", name,
-                field.name, field.expected, field.found);
-  }
-  return {};
 }
 
 Result<void> SessionFile::check_session(std::string_view name, const BytesOfPlanes& bytes) const {
@@ -341,7 +355,7 @@ Result<void> SessionFile::check_session(std::string_view name, const BytesOfPlan
 
 Result<void> SessionFile::check_blocks(std::string_view name, const BytesOfPlanes& bytes) const {
   for (int i = 0; const BlockPart& part : parts_) {
-    const auto expected = bytes(static_cast<PlaneBits>(part.planes));
+    const auto expected = bytes(i, static_cast<PlaneBits>(part.planes));
     if (!expected) {
       return fail(ErrorCode::refused,
                   "{}: block {}: expected planes that its KV policy has, found {:#x}", name, i,

@@ -35,6 +35,7 @@
 
 namespace kipp {
 
+inline constexpr std::array<char, 8> kSessionMagic = {'K', 'I', 'P', 'P', 'S', 'E', 'S', 'S'};
 inline constexpr std::uint32_t kSessionFileVersion = 2;
 
 // Whose keys and values they are.
@@ -54,7 +55,7 @@ struct SessionOrigin {
 // What is on disk before the tokens. Texts end with zeros, at least one.
 struct SessionFileHeader {
   using Text = std::array<char, 64>;
-  std::array<char, 8> magic;  // "KIPPSESS"
+  std::array<char, 8> magic;
   std::uint32_t version;
   std::uint32_t block_positions;
   Text checkpoint;
@@ -66,13 +67,15 @@ struct SessionFileHeader {
   std::uint64_t salt;  // of a stored prefix: who may find it; 0 in a session's file
   std::uint64_t
       before;  // of a stored prefix: the chain hash of the blocks that are not in the file
+  std::uint32_t planes;  // PlaneBits that every block has
   std::uint32_t tokens;
   std::uint32_t logits;       // kVocabRows or none
   std::uint32_t first_block;  // the file has the blocks from this one on; 0 in a session's file
   std::uint32_t blocks;       // ceil(tokens / kBlockPositions) - first_block
+  std::uint32_t reserved;
   std::uint64_t checksum;
 };
-static_assert(sizeof(SessionFileHeader) == 576 && alignof(SessionFileHeader) == 8);
+static_assert(sizeof(SessionFileHeader) == 584 && alignof(SessionFileHeader) == 8);
 
 // The planes of blocks that have no planes.
 inline constexpr PlaneBits kWholeBlock = 1;
@@ -99,6 +102,9 @@ using ReadBlock = std::function<Result<void>(int i, std::span<std::byte> out)>;
 // Bytes done, of how many.
 using ByteProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
+// What the file will take.
+std::uint64_t session_file_bytes(const SessionContents& contents);
+
 Result<void> write_session_file(const std::string& path, const SessionOrigin& origin,
                                 const SessionContents& contents, const ReadBlock& read_block,
                                 const ByteProgress& progress = {});
@@ -106,6 +112,10 @@ Result<void> write_session_file(const std::string& path, const SessionOrigin& or
 // The header alone, to know what a file claims to be before its blocks are read: magic, version and
 // its own checksum are right.
 Result<SessionFileHeader> read_session_header(const std::string& path);
+
+// Refuses what is not of `expected`.
+Result<void> check_origin(std::string_view name, const SessionFileHeader& header,
+                          const SessionOrigin& expected);
 
 class SessionFile {
  public:
@@ -117,11 +127,9 @@ class SessionFile {
   static Result<SessionFile> parse(std::string_view name, std::span<const std::byte> bytes,
                                    const ByteProgress& progress = {});
 
-  // Refuses what is not of `expected`.
-  Result<void> check_origin(std::string_view name, const SessionOrigin& expected) const;
-  // Refuses it when it is no session's but a part of a prefix, and blocks of other sizes than
-  // `bytes` says that blocks of these planes have (nothing: there are no such).
-  using BytesOfPlanes = std::function<std::optional<std::size_t>(PlaneBits planes)>;
+  // Refuses blocks of other sizes than `bytes` says that the i-th one with these planes has
+  // (nothing: it cannot have these), and check_session() what is no session but a part of a prefix.
+  using BytesOfPlanes = std::function<std::optional<std::size_t>(int i, PlaneBits planes)>;
   Result<void> check_session(std::string_view name, const BytesOfPlanes& bytes) const;
   Result<void> check_blocks(std::string_view name, const BytesOfPlanes& bytes) const;
 

@@ -270,7 +270,7 @@ TEST_F(SessionFormat, GivesBackWhatWasWritten) {
   EXPECT_EQ(file->header().salt, 5u);
   EXPECT_EQ(file->header().before, 6u);
   EXPECT_EQ(file->origin().checkpoint, "some");
-  EXPECT_TRUE(file->check_origin("x", origin()));
+  EXPECT_TRUE(check_origin("x", file->header(), origin()));
   ASSERT_EQ(file->blocks(), 2);
   EXPECT_EQ(file->block(0).size(), kBlockBytes);
   EXPECT_EQ(file->block(0).back(), std::byte{1});
@@ -314,14 +314,14 @@ TEST_F(SessionFormat, NoSessionIsRestoredFromAPartOfAPrefix) {
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(file->blocks(), 1);
   const auto of = [](std::size_t size) {
-    return [size](PlaneBits) -> std::optional<std::size_t> { return size; };
+    return [size](int, PlaneBits) -> std::optional<std::size_t> { return size; };
   };
   EXPECT_TRUE(file->check_blocks("x", of(kBlockBytes)));
   EXPECT_THAT(file->check_session("x", of(kBlockBytes)).error().message,
               HasSubstr("expected all blocks of a session, found a stored prefix from block 1 on"));
   EXPECT_THAT(file->check_blocks("x", of(8)).error().message,
               HasSubstr("block 0: expected 8 bytes, found 256"));
-  EXPECT_THAT(file->check_blocks("x", [](PlaneBits) { return std::optional<std::size_t>(); })
+  EXPECT_THAT(file->check_blocks("x", [](int, PlaneBits) { return std::optional<std::size_t>(); })
                   .error()
                   .message,
               HasSubstr("block 0: expected planes that its KV policy has, found 0x1"));
