@@ -25,7 +25,7 @@ constexpr std::array<Preset, 4> kPresets = {{
     {.name = "bf16", .words = "sink=0:bf16,recent=0:bf16,mid=0:bf16,far=bf16"},
     {.name = "int8", .words = "sink=0:int8,recent=0:int8,mid=0:int8,far=int8"},
     {.name = "tiered", .words = "sink=1:int8,recent=8:int8,mid=8:int8/int4,far=int4"},
-    {.name = "tiered-max", .words = "sink=1:int8,recent=4:int8,mid=8:int4,far=int4/int2"},
+    {.name = "tiered-max", .words = "sink=1:int8,recent=8:int8,mid=24:int4,far=int4/int2"},
 }};
 
 constexpr std::array<std::string_view, kPresets.size()> kPresetNames = {"bf16", "int8", "tiered",

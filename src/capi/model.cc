@@ -16,13 +16,11 @@ Result<ModelOptions> model_options(const kipp_model_options* given) {
   KIPP_TRY_ASSIGN(options, read_struct(given, "options"));
   // None chosen is refused as "", with the names there are.
   const std::string_view kv_policy = options.kv_policy == nullptr ? "" : options.kv_policy;
-  if (kv_policy != "bf16") {
-    return fail(ErrorCode::invalid, "kv_policy: expected bf16, found \"{}\"", kv_policy);
-  }
+  KIPP_TRY_ASSIGN(kv, KvPolicy::parse(kv_policy));
   ModelOptions out{.backend = options.backend == nullptr ? "" : options.backend,
                    .allow_synthetic = options.allow_synthetic != 0,
                    .kv_blocks = options.kv_blocks,
-                   .kv_store = KvStore::bf16};
+                   .kv = kv};
   if (options.weights != nullptr) {
     KIPP_TRY_ASSIGN(weights, parse_weight_store(options.weights));
     out.load.weights = weights;

@@ -83,6 +83,15 @@ void add_compute_flags(CLI::App& command, ModelFlags& flags) {
   command.add_flag("--deterministic", flags.deterministic,
                    "The same bits alone and in any batch, in any chunks, from the cache or not; "
                    "costs prompt speed on cuda, and cpu always does so.");
+  command
+      .add_option(
+          "--kv", flags.kv,
+          "Precision of cached keys and values: bf16, int8, tiered, tiered-max, or a policy "
+          "in words, as sink=1:int8,recent=8:int8,mid=8:int8/int4,far=int4 (docs/KV.md).")
+      ->type_name("POLICY")
+      ->capture_default_str();
+  command.add_flag("--kv-unproven", flags.kv_unproven,
+                   "Accept a --kv that was not proven on this checkpoint.");
   command.add_flag("--allow-synthetic", flags.allow_synthetic,
                    "Accept files with random weights, made by `kipp synthesize`.");
 }
@@ -113,6 +122,7 @@ Result<OpenedModel> open_model(const ModelFlags& flags, int wanted) {
   KIPP_TRY_ASSIGN(load, load_options(flags));
   if (flags.context) KIPP_TRY(parse_int("--context", *flags.context));
   if (flags.scheme) KIPP_TRY(parse_scheme(*flags.scheme));
+  KIPP_TRY_ASSIGN(kv, KvPolicy::parse(flags.kv));
   const auto start = std::chrono::steady_clock::now();
   KIPP_TRY_ASSIGN(path, model_file(flags));
   // The header alone, to know how much memory to ask for.
@@ -127,7 +137,8 @@ Result<OpenedModel> open_model(const ModelFlags& flags, int wanted) {
   KIPP_TRY_ASSIGN(model, Model::open(path, {.backend = flags.backend,
                                             .allow_synthetic = flags.allow_synthetic,
                                             .kv_blocks = blocks_for(context),
-                                            .kv_store = KvStore::bf16,
+                                            .kv = kv,
+                                            .allow_unproven_kv = flags.kv_unproven,
                                             .load = load}));
   packing.finish();
   KIPP_TRY_ASSIGN(session, Session::create(model, context));

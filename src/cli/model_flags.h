@@ -17,6 +17,8 @@ struct ModelFlags {
   std::string backend = "cpu";
   std::string threads = "0";  // 0: one per core
   std::string weights = "packed";
+  std::string kv = "bf16";
+  bool kv_unproven = false;
   std::optional<std::string> context;  // positions
   bool allow_synthetic = false;
   bool deterministic = false;

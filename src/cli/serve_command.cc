@@ -18,8 +18,6 @@
 namespace kipp {
 namespace {
 
-constexpr std::size_t kBf16Bytes = 2;
-
 // SIGINT and SIGTERM, taken by a thread of their own: the others have them blocked.
 class Signals {
  public:
@@ -54,9 +52,10 @@ Result<CachePlan> plan_cache(const ServeSettings& settings, const Checkpoint& ch
                 *settings.context);
   }
   const int wanted = settings.context.value_or(most);
-  const std::uint64_t block = kv_block_bytes(checkpoint.config, kBf16Bytes);
+  const std::uint64_t block = far_block_bytes(settings.kv, checkpoint.config);
   constexpr int kContexts = 8;
-  const std::uint64_t enough = block * static_cast<std::uint64_t>(blocks_for(wanted)) * kContexts;
+  std::uint64_t enough = block * static_cast<std::uint64_t>(blocks_for(wanted)) * kContexts;
+  if (!settings.kv.all_bf16()) enough += enough / 4;  // for what is near
   const std::uint64_t budget =
       settings.kv_bytes.value_or(std::min<std::uint64_t>(available_memory() / 4, enough));
   constexpr std::uint64_t kMostBlocks = 1 << 26;
@@ -68,9 +67,10 @@ Result<CachePlan> plan_cache(const ServeSettings& settings, const Checkpoint& ch
                 block * static_cast<std::uint64_t>(needed), needed * kBlockPositions, checkpoint.id,
                 budget);
   }
-  return CachePlan{.blocks = blocks,
-                   .context = std::min(wanted, blocks * kBlockPositions),
-                   .bytes = block * static_cast<std::uint64_t>(blocks)};
+  return CachePlan{
+      .blocks = blocks,
+      .context = std::min(wanted, blocks * kBlockPositions),
+      .bytes = settings.kv.all_bf16() ? block * static_cast<std::uint64_t>(blocks) : budget};
 }
 
 struct LoadedModel {
@@ -91,10 +91,21 @@ Result<LoadedModel> load_model(const ServeFlags& flags, const ServeSettings& set
   load.progress = [&](std::uint64_t done, std::uint64_t total) { packing.update(done, total); };
   KIPP_TRY_ASSIGN(model, Model::open(path, {.backend = flags.model.backend,
                                             .allow_synthetic = flags.model.allow_synthetic,
-                                            .kv_blocks = cache.blocks,
-                                            .kv_store = KvStore::bf16,
+                                            .kv_bytes = cache.bytes,
+                                            .kv = settings.kv,
+                                            .allow_unproven_kv = flags.model.kv_unproven,
                                             .load = load}));
   packing.finish();
+  cache.blocks = model->kv_plan().cache.blocks;
+  cache.bytes = model->kv_plan().bytes;
+  const int most = model->pool().max_positions();
+  if (settings.context && *settings.context > most) {
+    return fail(ErrorCode::invalid,
+                "--kv-memory: expected enough for the {} positions of --context, found enough for "
+                "{}",
+                *settings.context, most);
+  }
+  cache.context = std::min(cache.context, most);
   return LoadedModel{std::move(model), cache};
 }
 
@@ -112,6 +123,25 @@ Result<void> warm_up(Engine& engine) {
   if (!id) return tl::unexpected(id.error());
   if (auto error = ended.get_future().get()) return tl::unexpected(std::move(*error));
   return {};
+}
+
+// None where none is asked for.
+Result<std::unique_ptr<SessionStore>> open_store(const ServeSettings& settings, Model& model) {
+  if (!settings.session_dir) return nullptr;
+  if (const std::size_t block = model.backend().block_bytes(model.pool().plan().far);
+      settings.session_budget < block) {
+    return fail(ErrorCode::invalid,
+                "--session-budget: expected at least the {} bytes of one block, found {}", block,
+                settings.session_budget);
+  }
+  const auto say = [](std::string_view line) { fmt::print(stderr, "session store: {}\n", line); };
+  KIPP_TRY_ASSIGN(store, SessionStore::open(model.origin(), {.directory = *settings.session_dir,
+                                                             .budget = settings.session_budget,
+                                                             .log = say}));
+  const SessionStoreStats stats = store->stats();
+  say(fmt::format("{}: {} tokens in {} of {} bytes", *settings.session_dir,
+                  stats.blocks * kBlockPositions, stats.bytes, stats.budget));
+  return std::move(store);
 }
 
 std::string model_name(const ServeFlags& flags, const std::string& path) {
@@ -214,6 +244,7 @@ Result<int> serve(const ServeFlags& flags) {
                                              [&handler](std::shared_ptr<Exchange> exchange) {
                                                handler->handle(std::move(exchange));
                                              }));
+  std::unique_ptr<SessionStore> store;  // which the engine uses
   std::unique_ptr<Engine> engine;
   Service service(settings.service, name, *server);
   handler = &service;
@@ -236,7 +267,9 @@ Result<int> serve(const ServeFlags& flags) {
   KIPP_TRY_ASSIGN(speculation,
                   open_speculation(flags.speculation, flags.model, *model, loaded.cache.context));
   settings.engine.speculation = speculation;
-  KIPP_TRY_ASSIGN(started, Engine::start(model, settings.engine));
+  KIPP_TRY_ASSIGN(opened_store, open_store(settings, *model));
+  store = std::move(opened_store);
+  KIPP_TRY_ASSIGN(started, Engine::start(model, settings.engine, steady_clock(), store.get()));
   engine = std::move(started);
   KIPP_TRY(warm_up(*engine));
 

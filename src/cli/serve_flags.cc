@@ -136,6 +136,13 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
                   "Memory for keys and values of all requests. Default: a quarter of what is free, "
                   "at most eight full contexts.")
       ->type_name("SIZE");
+  command
+      .add_option("--session-dir", flags.session_dir,
+                  "Keep what was computed of prompts here too, so that it survives a restart. It "
+                  "holds what users wrote; one server to a directory.")
+      ->type_name("DIR");
+  text("--session-budget", flags.session_budget, "SIZE",
+       "The most of it that is kept; what was used least recently goes.");
   text("--max-sequences", flags.max_sequences, "NUMBER", "Choices that are generated at once.");
   text("--max-queue", flags.max_queue, "NUMBER",
        "Choices that may wait; beyond them clients get 429.");
@@ -172,10 +179,15 @@ Result<ServeSettings> read_settings(const ServeFlags& flags) {
     KIPP_TRY_ASSIGN(context, number("--context", *flags.model.context, 1, 1 << 30));
     settings.context = context;
   }
+  KIPP_TRY_ASSIGN(kv, KvPolicy::parse(flags.model.kv));
+  settings.kv = kv;
   if (flags.kv_memory) {
     KIPP_TRY_ASSIGN(bytes, parse_bytes("--kv-memory", *flags.kv_memory));
     settings.kv_bytes = bytes;
   }
+  KIPP_TRY_ASSIGN(budget, parse_bytes("--session-budget", flags.session_budget));
+  settings.session_budget = budget;
+  settings.session_dir = flags.session_dir;
   KIPP_TRY_ASSIGN(rules, access_rules(flags));
   settings.service.access = rules;
   if (flags.metrics_compat != "none" && flags.metrics_compat != "vllm") {

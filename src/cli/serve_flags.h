@@ -37,6 +37,8 @@ struct ServeFlags {
   std::string drain_timeout = "30";
   std::string heartbeat_limit = "60";
   std::string access_log = "-";
+  std::optional<std::string> session_dir;
+  std::string session_budget = "10GiB";
   std::string metrics_compat = "none";
 };
 
@@ -48,7 +50,10 @@ struct ServeSettings {
   EngineOptions engine;
   ServiceOptions service;
   std::optional<std::uint64_t> kv_bytes;
+  KvPolicy kv;
   std::optional<int> context;
+  std::optional<std::string> session_dir;
+  std::uint64_t session_budget = 0;  // bytes
   std::chrono::milliseconds drain_timeout{0};
 };
 

@@ -14,7 +14,7 @@ EngineOptions effective(const EngineParts& parts, EngineOptions options) {
   if (options.max_step_tokens == 0) options.max_step_tokens = parts.backend->info().max_step_tokens;
   if (options.max_positions == 0) options.max_positions = parts.context_length;
   // Without this a sequence could want more blocks than there are, and never be admitted.
-  options.max_positions = std::min(options.max_positions, parts.pool->total() * kBlockPositions);
+  options.max_positions = std::min(options.max_positions, parts.pool->max_positions());
   return options;
 }
 
@@ -208,6 +208,11 @@ void EngineCore::plan() {
   budget.prompt_tokens_beside_generation = pace_.tokens();
   plan_step(progress_, budget, planned_);
   for (const PlannedItem& planned : planned_) items_.push_back(sequence_of(planned)->item(planned));
+  parts_.pool->drain(
+      [&](std::span<const PlaneChange> changes) { parts_.backend->hold_planes(changes); },
+      [&](BlockId from, BlockId to, PlaneBits planes) {
+        parts_.backend->move_planes(from, to, planes);
+      });
 }
 
 void EngineCore::propose() {

@@ -124,7 +124,10 @@ void Sequence::propose(int n_generating) {
   if (!speculator_) return;
   const int n_left = request_.max_tokens - generated_tokens();
   const int n_free = positions_ - static_cast<int>(tokens_.size());
-  const auto draft = speculator_->propose(timeline(), std::min(n_left - 1, n_free), n_generating);
+  // Less than a block, so that the rows of a block that only proposals fill are still there when
+  // they are rejected.
+  const int most = std::min({n_left - 1, n_free, kBlockPositions - 1});
+  const auto draft = speculator_->propose(timeline(), most, n_generating);
   n_proposed_ = static_cast<int>(draft.size());
   tokens_.insert(tokens_.end(), draft.begin(), draft.end());
 }
@@ -132,7 +135,8 @@ void Sequence::propose(int n_generating) {
 EvalItem Sequence::item(const PlannedItem& planned) {
   if (!began_) began_ = setting_.clock->now();
   const int end = planned.pos + planned.tokens;
-  table_->grow(end);
+  // Proposals may be rejected.
+  table_->grow(planned.pos, end, n_proposed_ == 0);
   return {.seq = static_cast<SeqId>(id_ & 0x7fffffff),
           .pos = planned.pos,
           .tokens = std::span(tokens_).subspan(static_cast<std::size_t>(planned.pos),
@@ -165,6 +169,7 @@ std::optional<Sequence::Ending> Sequence::accept(const PlannedItem& planned,
     ended = draw(rows.row(++row));
   }
   if (verified > 0) {
+    assert(table_->kept(evaluated_) == evaluated_);
     table_->truncate(evaluated_);
     publish();
     speculator_->settle(verified, row);
@@ -174,11 +179,7 @@ std::optional<Sequence::Ending> Sequence::accept(const PlannedItem& planned,
   return Ending{.reason = *ended, .logits = rows.row(row)};
 }
 
-void Sequence::publish() {
-  if (evaluated_ / kBlockPositions > table_->published_positions() / kBlockPositions) {
-    table_->publish(evaluated());
-  }
-}
+void Sequence::publish() { table_->publish(evaluated()); }
 
 void Sequence::report_prompt() {
   sink_(id_, PromptProgress{.done = evaluated_, .total = n_prompt_, .cached = cached_});

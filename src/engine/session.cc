@@ -36,6 +36,18 @@ Result<InModel> enter_model(std::atomic<int>& n_sessions) {
 }
 
 tl::unexpected<Error> no_room_for(int capacity, const BlockPool& pool) {
+  if (pool.tiered()) {
+    const auto mib = [](int units) {
+      return static_cast<double>(units) * kKvUnitBytes / (1 << 20);
+    };
+    const PoolStats stats = pool.stats();
+    const int blocks = blocks_for(capacity);
+    return fail(ErrorCode::exhausted,
+                "KV cache: {} positions need {:.1f} MiB, {:.1f} of {:.1f} MiB are not promised",
+                capacity, mib(pool.plan().base_units() * blocks + pool.plan().quota(blocks)),
+                mib(stats.free_units + stats.idle_units - stats.promised_units),
+                mib(stats.total_units));
+  }
   return fail(ErrorCode::exhausted,
               "KV cache: {} positions need {} blocks, {} of {} blocks are free", capacity,
               blocks_for(capacity), pool.available(), pool.total());
@@ -53,14 +65,19 @@ std::string source_hash(const Artifact& artifact) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-SessionOrigin origin_of(const Artifact& artifact, const Backend& backend, KvStore store) {
+SessionOrigin origin_of(const Artifact& artifact, const Backend& backend, const KvPlan& kv) {
+  const bool tiered = kv.cache.store == KvStore::tiered;
   return {.checkpoint = std::string(artifact.checkpoint().id),
           .source = source_hash(artifact),
           .scheme = std::string(to_string(artifact.scheme())),
-          .kv = store == KvStore::bf16 ? "bf16" : "f32",
+          .kv = tiered                            ? kv.cache.policy.name()
+                : kv.cache.store == KvStore::bf16 ? "bf16"
+                                                  : "f32",
           .backend = std::string(backend.info().name),
           .block_bytes = backend.block_bytes(),
-          .block_stretches = static_cast<std::size_t>(artifact.config().layers) * 2 * kKvHeads};
+          .block_stretches = static_cast<std::size_t>(artifact.config().layers) * 2 * kKvHeads,
+          .plane_units =
+              tiered ? kv.cache.policy.units_by_plane(artifact.config()) : std::vector<int>()};
 }
 
 }  // namespace
@@ -71,8 +88,17 @@ struct Model::Impl {
   Tokenizer tokenizer;
   std::unique_ptr<Backend> backend;
   std::optional<BlockPool> pool;  // like origin, once the backend has found room for its blocks
+  KvPlan kv = {};
   SessionOrigin origin = {};
   SeqId next_sequence = 0;
+
+  // Tells the backend which planes of which blocks it is to hold by now.
+  void drain() {
+    pool->drain([&](std::span<const PlaneChange> changes) { backend->hold_planes(changes); },
+                [&](BlockId from, BlockId to, PlaneBits planes) {
+                  backend->move_planes(from, to, planes);
+                });
+  }
   std::atomic<int> n_sessions = 0;  // kClaimed: none, and one owner has the model to itself
 };
 
@@ -88,14 +114,26 @@ Result<std::shared_ptr<Model>> Model::open(const std::string& path, const ModelO
   if (blocks < 0) {
     return fail(ErrorCode::invalid, "kv_blocks: expected at least 1, found {}", blocks);
   }
+  // Random weights lose nothing.
+  if (!options.allow_unproven_kv && artifact.checkpoint().kind != CheckpointKind::synthetic) {
+    KIPP_TRY(check_proven(options.kv, artifact.checkpoint().id));
+  }
+  KIPP_TRY_ASSIGN(
+      kv,
+      plan_kv(options.kv, options.kv_store, artifact.config(), backend->info().max_step_tokens,
+              {.bytes = options.kv_bytes, .blocks = blocks, .sequences = options.kv_sequences}));
   auto impl = std::unique_ptr<Impl>(new Impl{.artifact = std::move(artifact),
                                              .tokenizer = {},
                                              .backend = std::move(backend),
                                              .pool = std::nullopt});
-  KIPP_TRY(impl->backend->load(impl->artifact, {.blocks = blocks, .store = options.kv_store},
-                               options.load));
-  impl->pool.emplace(blocks);
-  impl->origin = origin_of(impl->artifact, *impl->backend, options.kv_store);
+  KIPP_TRY(impl->backend->load(impl->artifact, kv.cache, options.load));
+  if (kv.cache.store == KvStore::tiered) {
+    impl->pool.emplace(kv.cache.blocks, kv.planes);
+  } else {
+    impl->pool.emplace(kv.cache.blocks);
+  }
+  impl->kv = kv;
+  impl->origin = origin_of(impl->artifact, *impl->backend, kv);
   return std::shared_ptr<Model>(new Model(std::move(impl)));
 }
 
@@ -105,6 +143,7 @@ const Tokenizer& Model::tokenizer() const { return impl_->tokenizer; }
 Backend& Model::backend() { return *impl_->backend; }
 BlockPool& Model::pool() { return *impl_->pool; }
 PoolStats Model::pool_stats() const { return impl_->pool->stats(); }
+const KvPlan& Model::kv_plan() const { return impl_->kv; }
 const SessionOrigin& Model::origin() const { return impl_->origin; }
 
 Result<std::shared_ptr<Model>> Model::claim(std::shared_ptr<Model> model) {
@@ -118,8 +157,9 @@ Result<std::shared_ptr<Model>> Model::claim(std::shared_ptr<Model> model) {
       claimed, [model = std::move(model)](Model*) { model->impl_->n_sessions.store(0); });
 }
 
-// `tokens` are exactly the positions whose keys and values the blocks hold: it grows only after an
-// eval that succeeded, so an error or an interruption leaves a shorter timeline, never a wrong one.
+// `tokens` grows only after an eval that succeeded, so an error or an interruption leaves a shorter
+// timeline, never a wrong one. The blocks hold the keys and values of all of them but what a
+// truncation could not keep (BlockTable::kept), which catch_up() evaluates again.
 // Full blocks are published as soon as their tokens are sure to stay: at the end of sync() and
 // append(), before the timeline is led elsewhere, forked or ended. Rows that append_scored() adds
 // may be drafts that truncate() takes back.
@@ -132,22 +172,38 @@ struct Session::Impl {
   CacheSalt salt;
   BlockTable table;
   std::vector<Token> tokens;
+  int n_evaluated = 0;             // of tokens, the first ones
   std::vector<float> last_logits;  // [kVocabRows] of tokens.back() when have_logits
   bool have_logits = false;
 
-  ~Impl() { table.publish(tokens); }
+  ~Impl() { publish(); }
   int length() const { return static_cast<int>(tokens.size()); }
+  std::span<const Token> evaluated() const {
+    return std::span(tokens).first(static_cast<std::size_t>(n_evaluated));
+  }
+  void publish() { table.publish(evaluated()); }
   void cut(int to) {
     tokens.resize(static_cast<std::size_t>(to));
+    n_evaluated = std::min(n_evaluated, to);
     have_logits = false;
   }
+  // Gives the blocks past `length` back, and those before it that cannot be kept.
+  void truncate_table(int to) {
+    n_evaluated = table.kept(std::min(to, n_evaluated));
+    copy(table.truncate(n_evaluated));
+  }
   void copy(const std::optional<BlockCopy>& block) const {
-    if (block) model->backend().copy_blocks(std::span(&*block, 1));
+    if (!block) return;
+    model->impl_->drain();
+    model->backend().copy_blocks(std::span(&*block, 1));
   }
   Result<void> room_for(std::size_t total) const;
-  // The part of a step that appends `chunk`, whose blocks are taken.
-  EvalItem item(std::span<const Token> chunk, LogitRows want);
-  Result<LogitsView> eval(std::span<const Token> chunk, LogitRows want);
+  // Evaluates what is among the tokens and not in the blocks.
+  Result<void> catch_up();
+  // The part of a step that appends `chunk`, whose blocks are taken. Not `final`: truncate() may
+  // take some of it back.
+  EvalItem item(std::span<const Token> chunk, LogitRows want, bool final = true);
+  Result<LogitsView> eval(std::span<const Token> chunk, LogitRows want, bool final = true);
   // After a step: `chunk` is evaluated; `last_row` are its last token's logits, if wanted.
   void accept(std::span<const Token> chunk, std::span<const float> last_row);
 };
@@ -160,9 +216,32 @@ Result<void> Session::Impl::room_for(std::size_t total) const {
   return {};
 }
 
-EvalItem Session::Impl::item(std::span<const Token> chunk, LogitRows want) {
+Result<void> Session::Impl::catch_up() {
+  while (n_evaluated < length()) {
+    const int n = std::min(model->backend().info().max_step_tokens, length() - n_evaluated);
+    table.grow(n_evaluated, n_evaluated + n);
+    model->impl_->drain();
+    const EvalItem step = {.seq = sequence,
+                           .pos = n_evaluated,
+                           .tokens = std::span(tokens).subspan(
+                               static_cast<std::size_t>(n_evaluated), static_cast<std::size_t>(n)),
+                           .blocks = table.covering(n_evaluated + n),
+                           .want = LogitRows::none};
+    if (const auto view = model->backend().eval(std::span(&step, 1)); !view) {
+      publish();  // what the step did not get to is given up
+      return tl::unexpected(view.error());
+    }
+    n_evaluated += n;
+    publish();
+  }
+  return {};
+}
+
+// All tokens are evaluated.
+EvalItem Session::Impl::item(std::span<const Token> chunk, LogitRows want, bool final) {
+  publish();
   const int end = length() + static_cast<int>(chunk.size());
-  table.grow(end);
+  table.grow(length(), end, final || chunk.size() > kBlockPositions);
   return {.seq = sequence,
           .pos = length(),
           .tokens = chunk,
@@ -172,14 +251,22 @@ EvalItem Session::Impl::item(std::span<const Token> chunk, LogitRows want) {
 
 void Session::Impl::accept(std::span<const Token> chunk, std::span<const float> last_row) {
   tokens.insert(tokens.end(), chunk.begin(), chunk.end());
+  n_evaluated = length();
   have_logits = !last_row.empty();
   if (have_logits) std::copy(last_row.begin(), last_row.end(), last_logits.begin());
 }
 
-Result<LogitsView> Session::Impl::eval(std::span<const Token> chunk, LogitRows want) {
-  const EvalItem step = item(chunk, want);
-  KIPP_TRY_ASSIGN(view, model->backend().eval(std::span(&step, 1)));
-  accept(chunk, want == LogitRows::none ? std::span<const float>() : view.row(view.rows - 1));
+Result<LogitsView> Session::Impl::eval(std::span<const Token> chunk, LogitRows want, bool final) {
+  KIPP_TRY(catch_up());
+  const EvalItem step = item(chunk, want, final);
+  model->impl_->drain();
+  auto view = model->backend().eval(std::span(&step, 1));
+  if (!view) {
+    publish();
+    return view;
+  }
+  accept(chunk, want == LogitRows::none ? std::span<const float>() : view->row(view->rows - 1));
+  if (final) publish();
   return view;
 }
 
@@ -214,7 +301,7 @@ Result<Session> Session::create(std::shared_ptr<Model> model, int capacity, Cach
 Result<Session> Session::fork() {
   Impl& s = *impl_;
   KIPP_TRY_ASSIGN(in_model, enter_model(s.model->impl_->n_sessions));
-  auto fork = s.table.fork(s.tokens, s.capacity);
+  auto fork = s.table.fork(s.evaluated(), s.capacity);
   if (!fork) return no_room_for(s.capacity, *s.model->impl_->pool);
   s.copy(fork->copy);
   auto impl = std::unique_ptr<Impl>(new Impl{.model = s.model,
@@ -228,6 +315,7 @@ Result<Session> Session::fork() {
                                              .have_logits = s.have_logits});
   impl->tokens.reserve(static_cast<std::size_t>(s.capacity));
   impl->tokens = s.tokens;
+  impl->n_evaluated = s.n_evaluated;
   return Session(std::move(impl));
 }
 
@@ -244,7 +332,7 @@ Result<int> Session::sync(std::span<const Token> prompt, const Progress& progres
   const std::vector<Token> copy(prompt.begin(), prompt.end());
   prompt = copy;
   const int total = static_cast<int>(prompt.size());
-  const auto resumed = s.table.resume(s.tokens, prompt);
+  const auto resumed = s.table.resume(s.evaluated(), prompt);
   s.copy(resumed.copy);
   const int reused = resumed.positions;
   const int at_hand = reused - resumed.found;
@@ -252,6 +340,7 @@ Result<int> Session::sync(std::span<const Token> prompt, const Progress& progres
   const auto found =
       prompt.first(static_cast<std::size_t>(reused)).subspan(static_cast<std::size_t>(at_hand));
   s.tokens.insert(s.tokens.end(), found.begin(), found.end());
+  s.n_evaluated = reused;
   s.model->impl_->pool->count_lookup(static_cast<std::size_t>(total - at_hand));
 
   if (progress) progress(reused, total);
@@ -267,7 +356,6 @@ Result<int> Session::sync(std::span<const Token> prompt, const Progress& progres
     KIPP_TRY(s.eval(chunk, last ? LogitRows::last : LogitRows::none));
     if (progress) progress(s.length(), total);
   }
-  s.table.publish(s.tokens);
   return reused;
 }
 
@@ -275,14 +363,13 @@ Result<void> Session::append(Token token) {
   KIPP_TRY(impl_->room_for(impl_->tokens.size() + 1));
   KIPP_TRY(validate_tokens(std::span(&token, 1), "token"));
   KIPP_TRY(impl_->eval(std::span(&token, 1), LogitRows::last));
-  impl_->table.publish(impl_->tokens);
   return {};
 }
 
 Result<LogitsView> Session::append_scored(std::span<const Token> tokens) {
   KIPP_TRY(impl_->room_for(impl_->tokens.size() + tokens.size()));
   KIPP_TRY(validate_tokens(tokens, "tokens"));
-  return impl_->eval(tokens, LogitRows::all);
+  return impl_->eval(tokens, LogitRows::all, false);
 }
 
 Result<void> Session::append_together(std::span<const Step> steps) {
@@ -297,23 +384,29 @@ Result<void> Session::append_together(std::span<const Step> steps) {
       return fail(ErrorCode::invalid, "sessions: expected those of one model, found those of two");
     }
     KIPP_TRY(s.room_for(s.tokens.size() + step.tokens.size()));
-    items.push_back(s.item(step.tokens, LogitRows::last));
   }
   if (steps.empty()) {
     return fail(ErrorCode::invalid, "sessions: expected at least one, found none");
   }
-  KIPP_TRY_ASSIGN(view, steps.front().session->impl_->model->backend().eval(items));
+  for (const Step& step : steps) KIPP_TRY(step.session->impl_->catch_up());
+  for (const Step& step : steps) {
+    items.push_back(step.session->impl_->item(step.tokens, LogitRows::last));
+  }
+  Model& model = *steps.front().session->impl_->model;
+  model.impl_->drain();
+  const auto view = model.backend().eval(items);
   for (int i = 0; const Step& step : steps) {
     Impl& s = *step.session->impl_;
-    s.accept(step.tokens, view.row(i++));
-    s.table.publish(s.tokens);
+    if (view) s.accept(step.tokens, view->row(i++));
+    s.publish();
   }
+  if (!view) return tl::unexpected(view.error());
   return {};
 }
 
 Result<int> Session::match(std::span<const Token> prompt) {
   KIPP_TRY(validate_tokens(prompt, "prompt"));
-  return impl_->table.match(impl_->tokens, prompt);
+  return impl_->table.match(impl_->evaluated(), prompt);
 }
 
 Result<void> Session::truncate(int length) {
@@ -322,7 +415,7 @@ Result<void> Session::truncate(int length) {
                 length);
   }
   if (length == impl_->length()) return {};
-  impl_->copy(impl_->table.truncate(length));
+  impl_->truncate_table(length);
   impl_->cut(length);
   return {};
 }
@@ -330,6 +423,8 @@ Result<void> Session::truncate(int length) {
 Result<void> Session::save(const std::string& path, const ByteProgress& progress) {
   Impl& s = *impl_;
   Backend& backend = s.model->backend();
+  KIPP_TRY(s.catch_up());
+  s.model->impl_->drain();
   const auto blocks = s.table.covering(s.length());
   std::vector<BlockPart> parts;
   for (const BlockId block : blocks) {
@@ -357,16 +452,17 @@ Result<void> Session::restore(const std::string& path, const ByteProgress& progr
   }));
   KIPP_TRY(s.room_for(file.tokens().size()));
   // What could be refused was. A backend that fails from here on leaves an empty timeline.
-  s.table.publish(s.tokens);
-  s.table.truncate(0);
+  s.publish();
+  s.truncate_table(0);
   s.cut(0);
   for (int i = 0; i < file.blocks(); ++i) {
     const BlockId block =
         s.table.grow_restored(length, static_cast<PlaneBits>(file.part(i).planes));
-      KIPP_TRY(backend.write_block(block, file.block(i)));
+    s.model->impl_->drain();
+    KIPP_TRY(backend.write_block(block, file.block(i)));
   }
   s.accept(file.tokens(), file.logits());
-  s.table.publish(s.tokens);
+  s.publish();
   return {};
 }
 
@@ -374,7 +470,7 @@ Result<void> Session::keep(int length, std::span<const float> logits) {
   KIPP_TRY(truncate(length));
   std::ranges::copy(logits, impl_->last_logits.begin());
   impl_->have_logits = true;
-  impl_->table.publish(impl_->tokens);
+  impl_->publish();
   return {};
 }
 

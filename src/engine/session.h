@@ -17,6 +17,7 @@
 
 #include "backend/backend.h"
 #include "base/types.h"
+#include "engine/kv_plan.h"
 #include "engine/sampler.h"
 #include "engine/session_file.h"
 #include "kv/block_pool.h"
@@ -28,8 +29,14 @@ namespace kipp {
 struct ModelOptions {
   std::string backend;  // a registered name; nothing falls back
   bool allow_synthetic = false;
-  int kv_blocks = 0;  // 0: one sequence of the checkpoint's full context
-  KvStore kv_store = KvStore::bf16;
+  // Memory for keys and values: so many bytes; else for so many blocks, held by so many sequences;
+  // else for one sequence of the checkpoint's full context.
+  std::uint64_t kv_bytes = 0;
+  int kv_blocks = 0;
+  int kv_sequences = 1;
+  KvPolicy kv = {};
+  bool allow_unproven_kv = false;    // a policy that the checkpoint's gate has not passed
+  KvStore kv_store = KvStore::bf16;  // of a policy that is all BF16
   LoadOptions load = {};  // threads, where weights live, progress while they are made ready
 };
 
@@ -46,6 +53,7 @@ class Model {
   Backend& backend();
   BlockPool& pool();
   PoolStats pool_stats() const;
+  const KvPlan& kv_plan() const;
 
   // Whose keys and values its blocks hold, for what is stored outside the model.
   const SessionOrigin& origin() const;

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/kv_plan.h"
+
 namespace kipp {
 namespace {
 
@@ -79,6 +81,62 @@ void add_pool(const PoolStats& pool, Families& families) {
                    number(pool.evictions));
 }
 
+// Of a cache of bit planes, where blocks are not all of one size.
+void add_planes(const PoolStats& pool, Families& families) {
+  if (pool.total_units == 0) return;
+  const auto bytes = [](int units) { return static_cast<double>(units) * kKvUnitBytes; };
+  const auto state = [&](const char* name, int units) {
+    return one(MetricType::Gauge, bytes(units), {{"state", name}});
+  };
+  families.add(MetricType::Gauge, "kipp_kv_bytes",
+               "Memory of bit planes by state; used: read or written by running requests; cached: "
+               "needed by nobody now, planes of blocks in use among them.",
+               {state("free", pool.free_units), state("used", pool.used_units),
+                state("cached", pool.idle_units)});
+  families.gauge("kipp_kv_promised_bytes",
+                 "Memory of bit planes promised to running requests and not taken yet.",
+                 bytes(pool.promised_units));
+  std::vector<ClientMetric> holders;
+  for (int i = 0; i < kMaxPlanes; ++i) {
+    const int blocks = pool.plane_holders[static_cast<std::size_t>(i)];
+    if (blocks == 0) continue;
+    const PlaneName name = name_of_plane(i);
+    holders.push_back(one(MetricType::Gauge, blocks,
+                          {{"side", name.side}, {"plane", name.plane}, {"layers", name.layers}}));
+  }
+  families.add(MetricType::Gauge, "kipp_kv_plane_blocks",
+               "Blocks that hold a bit plane: of keys or values, of most layers or of those that "
+               "the policy sets apart.",
+               std::move(holders));
+  families.counter(
+      "kipp_kv_demotions_total",
+      "Bit planes given up, their blocks kept at fewer bits, because memory was needed.",
+      number(pool.demotions));
+  families.counter("kipp_kv_shortened_hits_total",
+                   "Prefixes found of which the end lacked bit planes and was evaluated again.",
+                   number(pool.shortened_hits));
+}
+
+// Of prefixes on disk.
+void add_store(const SessionStoreStats& store, Families& families) {
+  if (store.budget == 0) return;
+  families.gauge("kipp_session_store_budget_bytes", "The most that stored blocks may take on disk.",
+                 number(store.budget));
+  families.gauge("kipp_session_store_bytes", "What they take.", number(store.bytes));
+  families.gauge("kipp_session_store_blocks", "Stored blocks.", number(store.blocks));
+  families.counter("kipp_session_store_saved_total", "Blocks written.", number(store.saved));
+  families.counter("kipp_session_store_restored_total",
+                   "Blocks of prompts that were read instead of evaluated.",
+                   number(store.restored));
+  families.counter("kipp_session_store_evicted_total",
+                   "Stored blocks given up to stay within the budget.", number(store.evicted));
+  families.counter("kipp_session_store_refused_total",
+                   "Stored blocks that were damaged or not what their names say.",
+                   number(store.refused));
+  families.counter("kipp_session_store_failed_total", "Blocks that could not be written.",
+                   number(store.failed));
+}
+
 void add_engine(const EngineStats& stats, Families& families) {
   families.gauge("kipp_requests_running", "Sequences being evaluated.", stats.running);
   families.gauge("kipp_requests_waiting", "Requests waiting for their turn.", stats.waiting);
@@ -108,6 +166,8 @@ void add_engine(const EngineStats& stats, Families& families) {
   families.counter("kipp_spec_decode_accepted_tokens_total", "Of these, as drawn.",
                    number(stats.speculation.accepted));
   add_pool(stats.pool, families);
+  add_store(stats.store, families);
+  add_planes(stats.pool, families);
 }
 
 // Ours, theirs. Same meaning, same unit, same type.
