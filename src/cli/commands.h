@@ -21,6 +21,7 @@ void add_chat_command(CLI::App& app, int& exit_code);
 void add_serve_command(CLI::App& app, int& exit_code);
 void add_bench_command(CLI::App& app, int& exit_code);
 void add_perplexity_command(CLI::App& app, int& exit_code);
+void add_recall_command(CLI::App& app, int& exit_code);
 
 // Prints `kipp COMMAND: sentence` on standard error and returns the exit code the error deserves.
 int report_error(std::string_view command, const Error& error);

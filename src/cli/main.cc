@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   kipp::add_serve_command(app, exit_code);
   kipp::add_bench_command(app, exit_code);
   kipp::add_perplexity_command(app, exit_code);
+  kipp::add_recall_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

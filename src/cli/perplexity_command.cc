@@ -1,9 +1,10 @@
 // `kipp perplexity`: how well a model predicts a text, and how far its predictions are from those
-// another run saved. Ctrl-C reports what was scored so far; a file of saved logits appears whole or
-// not at all.
+// another run saved, or from the same model's with another precision of its cache. Ctrl-C reports
+// what was scored so far; a file of saved logits appears whole or not at all.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -34,6 +35,7 @@ struct PerplexityFlags {
   bool pseudo_decode = false;
   std::optional<std::string> save;
   std::optional<std::string> against;
+  std::optional<std::string> against_kv;
   bool json = false;
 };
 
@@ -111,10 +113,13 @@ struct Report {
   double seconds = 0;
   bool interrupted = false;
   std::string against_scheme;  // of the saved run; empty: none
+  std::string against_kv;      // of the run beside it; empty: none
   std::vector<RowScore> rows;
 
-  bool compared() const { return !against_scheme.empty(); }
+  bool compared() const { return !against_scheme.empty() || !against_kv.empty(); }
 };
+
+Json name_or_null(const std::string& name) { return name.empty() ? Json() : Json(name); }
 
 Json to_json(const PerplexitySummary& summary) {
   Json json{{"tokens", summary.rows},
@@ -128,6 +133,8 @@ Json to_json(const PerplexitySummary& summary) {
                   {"p999", summary.divergence->p999},
                   {"max", summary.divergence->max},
                   {"same_top", summary.divergence->same_top}};
+    json["against_nll"] = summary.divergence->nll;
+    json["against_perplexity"] = std::exp(summary.divergence->nll);
   }
   return json;
 }
@@ -136,6 +143,7 @@ Json to_json(const PerplexityFlags& flags, OpenedModel& opened, const Report& re
   const BackendInfo& info = opened.model->backend().info();
   Json json{{"model", opened.model->checkpoint().id},
             {"scheme", to_string(opened.model->artifact().scheme())},
+            {"kv", flags.model.kv},
             {"backend", info.name},
             {"threads", info.threads},
             {"text_tokens", report.n_tokens},
@@ -144,7 +152,8 @@ Json to_json(const PerplexityFlags& flags, OpenedModel& opened, const Report& re
             {"pseudo_decode", flags.pseudo_decode},
             {"seconds", report.seconds},
             {"interrupted", report.interrupted},
-            {"against_scheme", report.compared() ? Json(report.against_scheme) : Json()}};
+            {"against_scheme", name_or_null(report.against_scheme)},
+            {"against_kv", name_or_null(report.against_kv)}};
   json.update(to_json(summarize(report.rows, report.compared())));
   json["by_position"] = Json::array();
   for (const PositionBucket& bucket : summarize_by_position(report.rows, report.compared())) {
@@ -165,9 +174,10 @@ std::string to_text(const OpenedModel& opened, const Report& report) {
       summary.perplexity_error(), summary.nll, summary.nll_error);
   if (const auto& kl = summary.divergence) {
     text += fmt::format(
-        "KL against the saved {}: mean {:.3g} +- {:.2g}, 99.9 % {:.3g}, max {:.3g}; same top token "
-        "{:.2f} %\n",
-        report.against_scheme, kl->mean, kl->standard_error, kl->p999, kl->max, kl->same_top * 100);
+        "KL against the {}: mean {:.3g} +- {:.2g}, 99.9 % {:.3g}, max {:.3g}; same top token "
+        "{:.2f} %; its perplexity {:.4f}\n",
+        report.against_kv.empty() ? "saved " + report.against_scheme : report.against_kv + " cache",
+        kl->mean, kl->standard_error, kl->p999, kl->max, kl->same_top * 100, std::exp(kl->nll));
   }
   return text;
 }
@@ -187,6 +197,7 @@ Result<int> perplexity(const PerplexityFlags& flags) {
                 .seconds = 0,
                 .interrupted = false,
                 .against_scheme = {},
+                .against_kv = flags.against_kv.value_or(""),
                 .rows = {}};
   KIPP_TRY_ASSIGN(stride, read_stride(flags, report.context));
   report.stride = stride;
@@ -202,6 +213,13 @@ Result<int> perplexity(const PerplexityFlags& flags) {
     KIPP_TRY_ASSIGN(saved, SavedLogits::open(*flags.against, identity));
     report.against_scheme = saved.scheme();
     hooks.against = &against.emplace(std::move(saved));
+  }
+  std::optional<OpenedModel> beside;
+  if (flags.against_kv) {
+    ModelFlags other = flags.model;
+    other.kv = *flags.against_kv;
+    KIPP_TRY_ASSIGN(model, open_model(other, report.context));
+    hooks.beside = &beside.emplace(std::move(model)).session;
   }
   std::optional<LogitsWriter> save;
   if (flags.save) {
@@ -256,9 +274,10 @@ void add_perplexity_command(CLI::App& app, int& exit_code) {
                    "Tokens from one window to the next; what both hold is context for the later "
                    "one and scored once. Default: as --context.")
       ->type_name("NUMBER");
-  command->add_flag("--pseudo-decode", flags.pseudo_decode,
-                    "Evaluate what is scored one token at a time, as in decoding: slower, and the "
-                    "same where the cache keeps BF16.");
+  command->add_flag(
+      "--pseudo-decode", flags.pseudo_decode,
+      "Evaluate what is scored one token at a time, as in decoding: slower, and on cpu "
+      "and reference the same bits.");
   command
       ->add_option("--save-logits", flags.save,
                    "Keep all logits in this file, 608 kB for every scored token.")
@@ -268,6 +287,12 @@ void add_perplexity_command(CLI::App& app, int& exit_code) {
                    "Compare with the logits another run saved: the same checkpoint, any scheme or "
                    "backend, the same tokens and windows.")
       ->type_name("FILE");
+  command
+      ->add_option("--against-kv", flags.against_kv,
+                   "Compare with the same model under this --kv, evaluated beside it; takes the "
+                   "memory of two models.")
+      ->type_name("POLICY")
+      ->excludes("--against");
   command->add_flag("--json", flags.json,
                     "Print one JSON object instead of text, with figures by position.");
   command->callback([&exit_code] {
