@@ -178,6 +178,36 @@ TEST_F(ScoreWindows, ChunksAndSingleTokensGiveTheSameBits) {
   }
 }
 
+// Every band of the policy is read, and what a chunk holds is coded in it.
+TEST(TieredScores, ChunksAndSingleTokensGiveTheSameBits) {
+  constexpr int kTokens = 170;
+  const auto tokens = test::random_tokens(kTokens, 12);
+  const auto windows = plan_windows(kTokens, kTokens, kTokens);
+  const auto policy = KvPolicy::parse("sink=1:int8,recent=1:int8,mid=1:int8/int4,far=int4/int2");
+  ASSERT_TRUE(policy);
+  const auto model =
+      Model::open(test::tiny_artifact_path("tiny-tied", Scheme::bf16), {.backend = "cpu",
+                                                                        .allow_synthetic = true,
+                                                                        .kv_blocks = 8,
+                                                                        .kv = *policy,
+                                                                        .allow_unproven_kv = true});
+  ASSERT_TRUE(model) << model.error().message;
+  const auto full = test::open_twin_model("tiny-tied", Scheme::bf16, 8, "cpu");
+  auto session = Session::create(*model, kTokens);
+  auto beside = Session::create(full, kTokens);
+  ASSERT_TRUE(session && beside);
+  const auto chunks =
+      score_windows(**model, *session, tokens, windows, false, {.beside = &*beside});
+  const auto decoded =
+      score_windows(**model, *session, tokens, windows, true, {.beside = &*beside});
+  ASSERT_TRUE(chunks && decoded);
+  EXPECT_TRUE(std::ranges::equal(*chunks, *decoded, equal));
+  for (const RowScore& row : *chunks) {
+    // The last token seen has to be in a later block than the first.
+    EXPECT_EQ(row.kl > 0, row.context > kBlockPositions) << row.context;
+  }
+}
+
 TEST_F(ScoreWindows, ARowSeesItsWindowAndNothingElse) {
   const auto windows = plan_windows(150, kContext, 20);
   const auto rows = score_windows(*model_, session_, tokens_, windows, false);
