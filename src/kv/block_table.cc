@@ -43,6 +43,7 @@ BlockTable::BlockTable(BlockTable&& other) noexcept
       blocks_(std::exchange(other.blocks_, {})),
       needed_(std::exchange(other.needed_, {})),
       query_block_(std::exchange(other.query_block_, 0)),
+      has_drafts_(std::exchange(other.has_drafts_, false)),
       n_published_(std::exchange(other.n_published_, 0)),
       reserved_(std::exchange(other.reserved_, 0)) {}
 
@@ -56,6 +57,7 @@ BlockTable& BlockTable::operator=(BlockTable&& other) noexcept {
   blocks_ = std::exchange(other.blocks_, {});
   needed_ = std::exchange(other.needed_, {});
   query_block_ = std::exchange(other.query_block_, 0);
+  has_drafts_ = std::exchange(other.has_drafts_, false);
   n_published_ = std::exchange(other.n_published_, 0);
   reserved_ = std::exchange(other.reserved_, 0);
   return *this;
@@ -67,6 +69,7 @@ void BlockTable::clear() {
   while (!blocks_.empty()) drop_last();
   pool_->give_back_reservation(std::exchange(reserved_, 0), std::exchange(quota_, 0));
   query_block_ = 0;
+  has_drafts_ = false;
 }
 
 int BlockTable::capacity() const {
@@ -83,8 +86,8 @@ void BlockTable::grow(int positions) {
 void BlockTable::grow(int begin, int end, bool final) {
   assert(begin >= 0 && begin <= end && end <= capacity());
   assert(final || end - begin <= kBlockPositions);
-  while (size() > blocks_for(begin)) drop_last();
-  advance(begin);
+  rest(begin);
+  has_drafts_ = !final;
   const PlanePlan& plan = pool_->plan();
   for (int block = begin / kBlockPositions; block < blocks_for(end); ++block) {
     const bool completes = (block + 1) * kBlockPositions <= end;
@@ -101,7 +104,24 @@ void BlockTable::grow(int begin, int end, bool final) {
 
 void BlockTable::advance(int length) {
   assert(length >= 0 && blocks_for(length) <= size());
-  settle(length / kBlockPositions);
+  if (has_drafts_ || !pool_->tiered()) {
+    settle(length / kBlockPositions);
+  } else {
+    rest(length);
+  }
+}
+
+// Between two steps, so many positions being evaluated.
+void BlockTable::rest(int length) {
+  while (size() > blocks_for(length)) drop_last();
+  const int open = length / kBlockPositions;
+  if (open < size()) {
+    // If it was, or should have been, complete, its codes are not of what is there.
+    need(open, pool_->plan().open);
+    pool_->shed(blocks_[static_cast<std::size_t>(open)], pool_->plan().open);
+  }
+  settle(open);
+  has_drafts_ = false;
 }
 
 BlockId BlockTable::grow_restored(int positions, PlaneBits planes) {
@@ -139,17 +159,11 @@ bool BlockTable::keeps_rows_of(int block) const {
 std::optional<BlockCopy> BlockTable::truncate(int positions) {
   assert(positions >= 0 && positions == kept(positions));
   assert(how_ == Pin::insured || positions >= published_positions());
-  while (size() > blocks_for(positions)) drop_last();
   if (pool_->tiered()) {
-    const int open = positions / kBlockPositions;
-    if (open < size()) {
-      // Its codes, if it was complete, are of what is forgotten.
-      need(open, pool_->plan().open);
-      pool_->shed(blocks_[static_cast<std::size_t>(open)], pool_->plan().open);
-    }
-    settle(open);
+    rest(positions);
     return std::nullopt;
   }
+  while (size() > blocks_for(positions)) drop_last();
   if (positions >= published_positions()) return std::nullopt;
 
   // The last block is published and cut in two. Left first, so that in a full pool the block taken
@@ -171,7 +185,7 @@ void BlockTable::publish(std::span<const Token> tokens) {
         pool_->publish(block, last_published(), tokens_of_block(tokens, n_published_), how_, salt_);
     need(n_published_, pool_->plan().needed(full, n_published_));
   }
-  settle(full);
+  advance(static_cast<int>(tokens.size()));
 }
 
 // Of published `tokens`; the prompt is not empty.

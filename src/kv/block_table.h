@@ -58,7 +58,8 @@ class BlockTable {
   // most kBlockPositions of them.
   void grow(int begin, int end, bool final = true);
   // Positions [0, length) are evaluated and final: what earlier queries read is not needed any
-  // more. publish() of as many tokens does that too.
+  // more, and after a final step what it did not get to is given back. publish() of as many tokens
+  // does that too.
   void advance(int length);
   // The blocks that cover positions [0, positions), which grow() or the past has taken.
   std::span<const BlockId> covering(int positions) const;
@@ -123,6 +124,7 @@ class BlockTable {
   void take(PlaneBits planes);
   void need(int block, PlaneBits planes);
   void settle(int query_block);
+  void rest(int length);
   void add_pinned(BlockId published);
   void drop_last();
   void clear();
@@ -134,6 +136,7 @@ class BlockTable {
   std::vector<BlockId> blocks_;
   std::vector<PlaneBits> needed_;  // of each block, by this table
   int query_block_ = 0;            // for which needed_ was settled; blocks from it on are private
+  bool has_drafts_ = false;        // of the last step; they may stay yet
   int n_published_ = 0;            // of blocks_, the first ones
   int reserved_ = 0;               // blocks that may still be taken
 };

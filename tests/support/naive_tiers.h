@@ -255,7 +255,7 @@ class NaiveTiers {
       const auto n = static_cast<int>(share.tokens.size());
       const int stay = fails ? 0 : share.final ? n : std::min(accepted, n);
       s.tokens.insert(s.tokens.end(), share.tokens.begin(), share.tokens.begin() + stay);
-      if (stay < n) {
+      if (stay < n && !share.final) {
         // What was evaluated and is sure to stay is never lost.
         RC_ASSERT(s.table.kept(s.length()) == s.length());
         RC_ASSERT(!s.table.truncate(s.length()));
