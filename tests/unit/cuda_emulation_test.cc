@@ -32,6 +32,7 @@ int c_row(int lane, int i) { return i < 2 ? lane >> 2 : (lane >> 2) + 8; }
 int c_col(int lane, int i) { return lane % 4 * 2 + (i & 1); }
 
 void mma_kernel(MmaTest test) {
+  wait_for_previous();
   const int lane = lane_index();
   std::uint32_t a[4];
   std::uint32_t b[2];
@@ -83,6 +84,7 @@ struct TransposeTest {
 // Lane l of ldmatrix.x4.trans receives of matrix i the elements (2 (l % 4), l / 4) in the low half
 // and (2 (l % 4) + 1, l / 4) in the high half.
 void transpose_kernel(const std::uint16_t* from, std::uint32_t* to) {
+  wait_for_previous();
   auto& shared = shared_as<TransposeTest>();
   const int lane = lane_index();
   for (int i = lane; i < 256; i += 32) shared.matrices[i / 64][i / 8 % 8][i % 8] = from[i];
@@ -124,6 +126,7 @@ struct Blocks {
 
 // Each thread adds its number to its neighbour's after a barrier, in blocks of two warps.
 void barrier_kernel(int* out) {
+  wait_for_previous();
   auto& shared = shared_as<Blocks>();
   const int thread = thread_index();
   shared.index[thread] = thread + 100 * block_x();
@@ -149,6 +152,7 @@ struct Landing {
 };
 
 void copy_kernel(const float* from, float* out) {
+  wait_for_previous();
   auto& shared = shared_as<Landing>();
   if (thread_index() != 0) return;
   copy_async16(shared.values[0], from, true);
@@ -174,7 +178,10 @@ TEST(CudaEmulation, CopiesArriveWhenTheirGroupIsWaitedFor) {
   EXPECT_EQ(out[3], 0);
 }
 
-void unwritten_kernel(float* out) { out[thread_index()] = shared_as<Landing>().values[1][2]; }
+void unwritten_kernel(float* out) {
+  wait_for_previous();
+  out[thread_index()] = shared_as<Landing>().values[1][2];
+}
 
 TEST(CudaEmulation, UnwrittenSharedMemoryIsNotANumber) {
   std::vector<float> out(32);
@@ -183,12 +190,15 @@ TEST(CudaEmulation, UnwrittenSharedMemoryIsNotANumber) {
 }
 
 void partial_barrier_kernel() {
+  wait_for_previous();
   if (thread_index() < 40) sync_block();
 }
 void partial_collective_kernel() {
+  wait_for_previous();
   if (lane_index() != 7) sync_warp();
 }
 void diverged_kernel(float* out) {
+  wait_for_previous();
   if (lane_index() < 16) {
     sync_warp();
   } else {
@@ -196,8 +206,11 @@ void diverged_kernel(float* out) {
   }
 }
 void lost_copy_kernel(const float* from) {
+  wait_for_previous();
   copy_async16(shared_as<Landing>().values[0], from, true);
 }
+
+void hasty_kernel() {}
 
 TEST(CudaEmulationDeathTest, MisuseEndsTheProcessWithASentence) {
   std::vector<float> values(4);
@@ -210,6 +223,7 @@ TEST(CudaEmulationDeathTest, MisuseEndsTheProcessWithASentence) {
   EXPECT_DEATH(launch(lost_copy_kernel, Grid{}, 32, sizeof(Landing), nullptr,
                       static_cast<const float*>(value)),
                "ended before its copies");
+  EXPECT_DEATH(launch(hasty_kernel, Grid{}, 32, 0, nullptr), "without waiting for the kernel");
   EXPECT_DEATH(launch(partial_collective_kernel, Grid{}, 33, 0, nullptr), "a multiple of 32");
 }
 

@@ -301,6 +301,8 @@ KIPP_DEVICE void write_state(float* to, const RowsState& state, int i, int lane)
 
 template <int kWarps, int kTerms>
 KIPP_KERNEL void KIPP_LAUNCH_BOUNDS(kWarps* kWarpSize, 2) attend_kernel(AttendJob job) {
+  let_next_start();
+  wait_for_previous();
   auto& shared = shared_as<AttendShared<kWarps>>();
   const AttendTask task = job.tasks[block_x()];
   const int kv_head = block_y();
@@ -377,6 +379,8 @@ KIPP_KERNEL void KIPP_LAUNCH_BOUNDS(kWarps* kWarpSize, 2) attend_kernel(AttendJo
 
 // One thread per dimension of one head; the rows of a task one after the other.
 KIPP_KERNEL void merge_kernel(AttendJob job) {
+  let_next_start();
+  wait_for_previous();
   const MergeTask task = job.step.merges[block_x()];
   const int head = block_y();
   const int query_heads = job.ctx.cols / kHeadDim;

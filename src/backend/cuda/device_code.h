@@ -81,6 +81,22 @@ KIPP_DEVICE int block_z() { return static_cast<int>(blockIdx.z); }
 KIPP_DEVICE void sync_block() { __syncthreads(); }
 KIPP_DEVICE void sync_warp() { __syncwarp(); }
 
+// Kernels of a stream overlap (programmatic dependent launch, compute capability 9.0): a block may
+// start while the kernel before it still runs, so that its launch costs nothing and weights, which
+// no kernel of a step writes, can be on their way. Every thread calls wait_for_previous() before it
+// touches what a kernel may have written or still reads.
+KIPP_DEVICE void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel's blocks may take what room this one leaves, once all of its blocks say so.
+KIPP_DEVICE void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 // The block's shared memory as one T, whose size the launch was given.
 template <class T>
 KIPP_DEVICE T& shared_as() {
@@ -184,6 +200,19 @@ KIPP_DEVICE Words4 ldmatrix_x4_trans(const void* shared_row) {
 
 KIPP_DEVICE int add_shared(int* counter, int n) { return atomicAdd(counter, n); }
 
+// Asked once: all devices that a process uses are alike (kernels.h serves one).
+inline bool kernels_overlap() {
+  static const bool overlap = [] {
+    int device = 0;
+    int major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           major >= 9;
+  }();
+  return overlap;
+}
+
 // `shared_bytes` of dynamic shared memory, which shared_as() reads.
 template <class... P, class... A>
 LaunchCode launch(void (*kernel)(P...), Grid grid, int threads, std::size_t shared_bytes,
@@ -194,11 +223,18 @@ LaunchCode launch(void (*kernel)(P...), Grid grid, int threads, std::size_t shar
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     if (granted != cudaSuccess) return static_cast<LaunchCode>(granted);
   }
-  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
-                    static_cast<unsigned>(grid.z));
-  kernel<<<blocks, static_cast<unsigned>(threads), shared_bytes,
-           reinterpret_cast<cudaStream_t>(stream)>>>(arguments...);
-  return static_cast<LaunchCode>(cudaPeekAtLastError());
+  cudaLaunchAttribute overlap;
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                        static_cast<unsigned>(grid.z));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = reinterpret_cast<cudaStream_t>(stream);
+  config.attrs = &overlap;
+  config.numAttrs = kernels_overlap() ? 1 : 0;
+  return static_cast<LaunchCode>(cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...));
 }
 
 #else
@@ -211,6 +247,9 @@ KIPP_DEVICE void sync_block() { emulation::sync_block(); }
 KIPP_DEVICE void sync_warp() {
   emulation::warp_collective(nullptr, [](void* const*) {});
 }
+
+KIPP_DEVICE void wait_for_previous() { emulation::wait_for_previous(); }
+KIPP_DEVICE void let_next_start() {}
 
 template <class T>
 KIPP_DEVICE T& shared_as() {

@@ -57,7 +57,11 @@ namespace kipp::cuda::emulation {
 
 namespace {
 
-constexpr std::size_t kStackBytes = std::size_t{128} << 10;
+constexpr std::size_t kStackBytes = std::size_t{192} << 10;
+// The tops of the stacks are apart by more than whole pages: else they fell into the same few sets
+// of the caches, and half the time of an emulated step went there.
+constexpr std::size_t kStackShift = 1088;
+constexpr std::size_t kStackShifts = 60;
 constexpr std::uint64_t kCanary = 0x6b697070'73746163u;
 constexpr int kPoison = 0xff;  // NaN as float, as BF16 and as FP16
 constexpr int kCopyBytes = 16;
@@ -113,6 +117,7 @@ struct Fiber {
   Stack stack;
   State state = State::done;
   bool started = false;
+  bool waited = false;                   // for the kernel before
   void* argument = nullptr;              // of the collective it waits in
   std::vector<Copy> open;                // not committed yet
   std::deque<std::vector<Copy>> groups;  // committed, oldest first
@@ -135,7 +140,9 @@ class Machine {
                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (stacks_ == MAP_FAILED) misuse("no memory for the stacks of a block");
     for (int t = 0; t < kMaxThreads; ++t) {
-      fibers_[t].stack = {stacks_ + static_cast<std::size_t>(t) * kStackBytes, kStackBytes};
+      const auto number = static_cast<std::size_t>(t);
+      fibers_[t].stack = {stacks_ + number * kStackBytes,
+                          kStackBytes - number % kStackShifts * kStackShift};
     }
   }
   ~Machine() { munmap(stacks_, kStackBytes * kMaxThreads); }
@@ -209,6 +216,8 @@ class Machine {
     }
   }
 
+  void wait_for_previous() { fibers_[current_].waited = true; }
+
   int current() const { return current_; }
   int block(int axis) const { return block_[axis]; }
   void* shared() const { return shared_.get(); }
@@ -219,6 +228,7 @@ class Machine {
     body_(argument_);
     const Fiber& fiber = fibers_[current_];
     if (!fiber.open.empty() || !fiber.groups.empty()) misuse("a thread ended before its copies");
+    if (!fiber.waited) misuse("a thread ended without waiting for the kernel before it");
     leave(State::done);
   }
 
@@ -227,6 +237,7 @@ class Machine {
     for (int t = 0; t < threads_; ++t) {
       fibers_[t].state = State::ready;
       fibers_[t].started = false;
+      fibers_[t].waited = false;
     }
     const int warps = threads_ / kWarpLanes;
     for (;;) {
@@ -309,10 +320,15 @@ class Machine {
 };
 
 thread_local std::unique_ptr<Machine> machine_of_thread;
+// The same once it is made: a plain pointer, since every index a kernel reads comes by here.
+constinit thread_local Machine* made_machine = nullptr;
 
 Machine& machine() {
-  if (machine_of_thread == nullptr) machine_of_thread = std::make_unique<Machine>();
-  return *machine_of_thread;
+  if (made_machine == nullptr) {
+    machine_of_thread = std::make_unique<Machine>();
+    made_machine = machine_of_thread.get();
+  }
+  return *made_machine;
 }
 
 void Machine::entry() { machine().enter(); }
@@ -326,6 +342,7 @@ void set_descending(bool descending) { machine().set_descending(descending); }
 int thread_index() { return machine().current(); }
 int block_index(int axis) { return machine().block(axis); }
 void* shared_memory() { return machine().shared(); }
+void wait_for_previous() { machine().wait_for_previous(); }
 void sync_block() { machine().leave(State::at_barrier); }
 void warp_collective(void* argument, WarpOp op) { machine().collective(argument, op); }
 void copy_async16(void* to, const void* from) { machine().copy(to, from); }

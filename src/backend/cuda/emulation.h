@@ -5,8 +5,9 @@
 // patterns), copies that nobody waited for, divergence at a collective. What it cannot show: speed,
 // races between blocks, the last bit of the tensor cores' additions and of ex2.approx.
 //
-// Misuse by a kernel (a barrier that not all threads reach, a collective that not all 32 lanes
-// reach together) ends the process with a sentence. Kernels must not wait for other blocks.
+// Misuse by a kernel (a thread that does not wait for the kernel before it, a barrier that not all
+// threads reach, a collective that not all 32 lanes reach together) ends the process with a
+// sentence. Kernels must not wait for other blocks.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +35,8 @@ int thread_index();
 int block_index(int axis);
 void* shared_memory();
 void sync_block();
+// Every thread calls it: on a GPU the kernel before may still run until then.
+void wait_for_previous();
 
 // The last of a warp's lanes to arrive calls op once, with the arguments of lanes 0..31 (which may
 // point into their stacks); then all go on. All must pass the same op.

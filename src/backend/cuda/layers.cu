@@ -24,6 +24,8 @@ constexpr int blocks_of(std::size_t n, int per_block) {
 
 // One thread per lane's eight columns of a tile.
 KIPP_KERNEL void embed_kernel(F32Rows out, const std::uint8_t* table, const Token* tokens) {
+  let_next_start();
+  wait_for_previous();
   const int part = block_x() * kThreads + thread_index();
   if (part >= out.cols / 8) return;
   const int token = tokens[block_y()];
@@ -55,6 +57,8 @@ struct NormShared {
 
 // One block per row, which it holds in registers: the output may overwrite the input.
 KIPP_KERNEL void rms_norm_kernel(SplitRows out, F32Rows in, const float* weight) {
+  let_next_start();
+  wait_for_previous();
   auto& shared = shared_as<NormShared>();
   const float* from = in.data + at(block_x(), in.cols);
   Floats4 held[kNormSteps];
@@ -94,6 +98,8 @@ KIPP_KERNEL void rms_norm_kernel(SplitRows out, F32Rows in, const float* weight)
 KIPP_KERNEL void qk_norm_rope_append_kernel(F32Rows qkv, DeviceKv kv, int layer,
                                             const float* q_norm, const float* k_norm,
                                             const float* rotations, DeviceStep step) {
+  let_next_start();
+  wait_for_previous();
   const int query_heads = qkv.cols / kHeadDim - 2 * kKvHeads;
   const int head = block_x() * kWarps + warp_index();
   if (head >= query_heads + 2 * kKvHeads) return;  // a whole warp
@@ -141,6 +147,8 @@ KIPP_KERNEL void qk_norm_rope_append_kernel(F32Rows qkv, DeviceKv kv, int layer,
 }
 
 KIPP_KERNEL void silu_mul_kernel(SplitRows out, F32Rows in) {
+  let_next_start();
+  wait_for_previous();
   const int col = (block_x() * kThreads + thread_index()) * 4;
   if (col >= out.cols) return;
   const float* from = in.data + at(block_y(), in.cols);
@@ -153,6 +161,8 @@ KIPP_KERNEL void silu_mul_kernel(SplitRows out, F32Rows in) {
 }
 
 KIPP_KERNEL void take_rows_kernel(F32Rows out, F32Rows in, const int* rows) {
+  let_next_start();
+  wait_for_previous();
   const int col = (block_x() * kThreads + thread_index()) * 4;
   if (col >= out.cols) return;
   const float* from = in.data + at(rows[block_y()], in.cols) + col;

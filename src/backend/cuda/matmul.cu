@@ -42,7 +42,7 @@ static_assert(kWarps == kSlices);
 
 constexpr int slice_tiles(int cols) { return (cols / kTileCols + kSlices - 1) / kSlices; }
 
-// Slices that hold anything; the sum of a token starts with the first.
+// Slices that hold anything.
 constexpr int slices_of(int cols) {
   const int tiles = cols / kTileCols;
   return (tiles + slice_tiles(cols) - 1) / slice_tiles(cols);
@@ -102,15 +102,22 @@ KIPP_KERNEL void KIPP_LAUNCH_BOUNDS(kThreads, 2) few_rows_kernel(Product p) {
     input_sums<scheme, kTerms>(sums, in);
     multiply_tile<scheme, kTerms>(acc, operands_of<scheme>(w), scales_of<scheme>(w), in, sums);
   };
-  int tile = begin;
-  for (; tile + kGroup <= end; tile += kGroup) {
-    LaneWeights<scheme> held[count(kGroup)];
-    KIPP_UNROLL
-    for (int i = 0; i < kGroup; ++i) held[i] = load_tile(tile + i);
-    KIPP_UNROLL
-    for (int i = 0; i < kGroup; ++i) add_tile(held[i], tile + i);
+  // kGroup tiles are on their way at any time; the first before the inputs exist.
+  LaneWeights<scheme> held[count(kGroup)];
+  KIPP_UNROLL
+  for (int i = 0; i < kGroup; ++i) {
+    if (begin + i < end) held[i] = load_tile(begin + i);
   }
-  for (; tile < end; ++tile) add_tile(load_tile(tile), tile);
+  let_next_start();
+  wait_for_previous();
+  for (int tile = begin; tile < end; tile += kGroup) {
+    KIPP_UNROLL
+    for (int i = 0; i < kGroup; ++i) {
+      if (tile + i >= end) break;
+      add_tile(held[i], tile + i);
+      if (tile + i + kGroup < end) held[i] = load_tile(tile + i + kGroup);
+    }
+  }
 
   KIPP_UNROLL
   for (int c = 0; c < 4; ++c) {
@@ -124,8 +131,8 @@ KIPP_KERNEL void KIPP_LAUNCH_BOUNDS(kThreads, 2) few_rows_kernel(Product p) {
   const auto part = [&](int slice) {
     return shared.partial[slice][token][thread_index() % kTileRows];
   };
-  float sum = part(0);
-  for (int slice = 1; slice < slices_of(p.w.cols); ++slice) sum += part(slice);
+  float sum = 0.0f;
+  for (int slice = 0; slice < slices_of(p.w.cols); ++slice) sum += part(slice);
   write_out(p, token, output, sum);
 }
 
@@ -211,6 +218,8 @@ class TileLoader {
 // `kColumns` groups of 8 tokens per warp.
 template <Scheme scheme, int kColumns, int kTerms>
 KIPP_KERNEL void KIPP_LAUNCH_BOUNDS(kThreads, 1) tile_kernel(Product p, int slices_per_block) {
+  let_next_start();
+  wait_for_previous();
   using Shared = TileShared<scheme, kColumns, kTerms>;
   auto& shared = shared_as<Shared>();
   const int lane = lane_index();
@@ -226,7 +235,7 @@ KIPP_KERNEL void KIPP_LAUNCH_BOUNDS(kThreads, 1) tile_kernel(Product p, int slic
   const int cut = begin + slices_per_block * per_slice;
   const int end = cut < tiles ? cut : tiles;
 
-  float total[kWarpTiles][count(kColumns)][4];
+  float total[kWarpTiles][count(kColumns)][4] = {};
   float acc[kWarpTiles][count(kColumns)][4] = {};
   const auto for_each = [&](auto&& use) {
     KIPP_UNROLL
@@ -249,7 +258,6 @@ KIPP_KERNEL void KIPP_LAUNCH_BOUNDS(kThreads, 1) tile_kernel(Product p, int slic
     commit_copies();
   }
   int left_in_slice = per_slice;
-  bool first_slice = true;
   int slice = block_z() * slices_per_block;
   for (int tile = begin; tile < end; ++tile) {
     wait_copies<kStages - 2>();
@@ -292,11 +300,10 @@ KIPP_KERNEL void KIPP_LAUNCH_BOUNDS(kThreads, 1) tile_kernel(Product p, int slic
         });
       } else {
         for_each([&](int m, int n, int c, int, int) {
-          total[m][n][c] = first_slice ? acc[m][n][c] : total[m][n][c] + acc[m][n][c];
+          total[m][n][c] += acc[m][n][c];
           acc[m][n][c] = 0.0f;
         });
       }
-      first_slice = false;
       ++slice;
     }
   }
@@ -309,14 +316,16 @@ KIPP_KERNEL void KIPP_LAUNCH_BOUNDS(kThreads, 1) tile_kernel(Product p, int slic
 
 // Adds the slices that blocks computed apart.
 KIPP_KERNEL void add_slices_kernel(Product p, int slices) {
+  let_next_start();
+  wait_for_previous();
   const int output = block_x() * kThreads + thread_index();
   if (output >= p.w.rows) return;
   const int token = block_y();
   const auto part = [&](int slice) {
     return p.partial[at(slice * p.in.rows + token, p.w.rows) + static_cast<std::size_t>(output)];
   };
-  float sum = part(0);
-  for (int slice = 1; slice < slices; ++slice) sum += part(slice);
+  float sum = 0.0f;
+  for (int slice = 0; slice < slices; ++slice) sum += part(slice);
   write_out(p, token, output, sum);
 }
 

@@ -23,6 +23,8 @@ KIPP_DEVICE std::uint32_t half_word(const std::uint8_t* from) { return load<std:
 
 template <Scheme scheme>
 KIPP_KERNEL void pack_kernel(PackJob job) {
+  let_next_start();
+  wait_for_previous();
   const int blocks_of_row = job.to.cols / kTileCols;
   const int part = block_x() * kPackThreads + thread_index();
   if (part >= blocks_of_row * 4) return;

@@ -46,6 +46,8 @@ KIPP_DEVICE Candidate best_of_warp(Candidate mine) {
 }
 
 KIPP_KERNEL void argmax_kernel(int* best, F32Rows in, int limit) {
+  let_next_start();
+  wait_for_previous();
   auto& shared = shared_as<ArgmaxShared>();
   const float* row = in.data + at(block_x(), in.cols);
   Candidate mine{0, limit};
@@ -75,6 +77,8 @@ struct TopKShared {
 // who adds first. Then collects what is greater, in any order, and of the equal ones those of least
 // index, and sorts.
 KIPP_KERNEL void top_k_kernel(int* ids, float* values, int k, F32Rows in, int limit) {
+  let_next_start();
+  wait_for_previous();
   auto& shared = shared_as<TopKShared>();
   const float* row = in.data + at(block_x(), in.cols);
   const int thread = thread_index();
