@@ -210,6 +210,14 @@ void lost_copy_kernel(const float* from) {
   copy_async16(shared_as<Landing>().values[0], from, true);
 }
 
+void crowded_copy_kernel(const float* from) {
+  wait_for_previous();
+  for (int i = 0; i < 2; ++i) {
+    copy_async16(shared_as<Landing>().values[0], from, true);
+    commit_copies();
+  }
+  wait_copies<0>();
+}
 void hasty_kernel() {}
 
 TEST(CudaEmulationDeathTest, MisuseEndsTheProcessWithASentence) {
@@ -223,6 +231,9 @@ TEST(CudaEmulationDeathTest, MisuseEndsTheProcessWithASentence) {
   EXPECT_DEATH(launch(lost_copy_kernel, Grid{}, 32, sizeof(Landing), nullptr,
                       static_cast<const float*>(value)),
                "ended before its copies");
+  EXPECT_DEATH(launch(crowded_copy_kernel, Grid{}, 32, sizeof(Landing), nullptr,
+                      static_cast<const float*>(value)),
+               "a copy begins where one is under way");
   EXPECT_DEATH(launch(hasty_kernel, Grid{}, 32, 0, nullptr), "without waiting for the kernel");
   EXPECT_DEATH(launch(partial_collective_kernel, Grid{}, 33, 0, nullptr), "a multiple of 32");
 }

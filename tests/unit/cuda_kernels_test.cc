@@ -68,14 +68,15 @@ void expect_product(const std::vector<float>& out, const SplitMatrix& in, const 
 }
 
 // Tokens on both sides of every kernel's and every tile's end; 3, 17 and 21 tiles of columns leave
-// slices of one, of three with a short last, and empty ones.
+// slices of one, of three with a short last, and empty ones; 73 more per slice than are in flight.
 TEST(CudaMatmul, IsTheProductInDoubles) {
   for (const Scheme scheme : kSchemes) {
-    for (const int cols : {96, 544, 672}) {
+    for (const int cols : {96, 544, 672, 2336}) {
       const PackedWeights w(scheme, 41, cols);
       ASSERT_EQ(w.packed, 0);
       for (const int rows : {1, 3, 8, 9, 33, 70}) {
         if (cols != 96 && (rows == 3 || rows == 70)) continue;
+        if (cols > 1000 && rows != 1 && rows != 9) continue;
         SCOPED_TRACE(testing::Message() << "scheme " << static_cast<int>(scheme) << ", " << rows
                                         << " rows of " << cols);
         const SplitMatrix in = inputs(rows, cols);
@@ -177,6 +178,7 @@ TEST(CudaLayers, RmsNormIsThatOfDoublesAlsoInPlace) {
   for (const int cols : {4, 96, 1028, 5120}) {
     const int rows = 3;
     std::vector<float> in = normal_floats(1, index_of(rows, cols, 0), 3);
+    for (int c = 0; c < cols; ++c) in[index_of(2, cols, c)] *= 1e-3f;  // where epsilon counts
     const std::vector<float> weight = normal_floats(2, static_cast<std::size_t>(cols));
     SplitMatrix out(rows, cols);
     ASSERT_EQ(rms_norm(kStream, out.view(), {in.data(), rows, cols}, weight.data()), 0);

@@ -350,17 +350,22 @@ KIPP_DEVICE void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint3
 }
 
 inline void mma_of_warp(void* const* lanes) {
-  float a[16][16];
-  float b[8][16];  // by column
-  const auto low = [](std::uint32_t pair) { return bits_to_float(pair << 16); };
-  const auto high = [](std::uint32_t pair) { return bits_to_float(pair & 0xffff0000u); };
+  double a[16][16];  // by column, so that the loop over rows runs over neighbours
+  double b[8][16];   // by column
+  const auto low = [](std::uint32_t pair) {
+    return static_cast<double>(bits_to_float(pair << 16));
+  };
+  const auto high = [](std::uint32_t pair) {
+    return static_cast<double>(bits_to_float(pair & 0xffff0000u));
+  };
+  const MmaArgument* of_lane[kWarpSize];
   for (int lane = 0; lane < kWarpSize; ++lane) {
-    const auto& from = *static_cast<const MmaArgument*>(lanes[lane]);
+    const auto& from = *(of_lane[lane] = static_cast<const MmaArgument*>(lanes[lane]));
     const int group = lane / 4;
     const int col = lane % 4 * 2;
     for (int i = 0; i < 4; ++i) {
-      a[group + i % 2 * 8][col + i / 2 * 8] = low(from.a[i]);
-      a[group + i % 2 * 8][col + i / 2 * 8 + 1] = high(from.a[i]);
+      a[col + i / 2 * 8][group + i % 2 * 8] = low(from.a[i]);
+      a[col + i / 2 * 8 + 1][group + i % 2 * 8] = high(from.a[i]);
     }
     for (int i = 0; i < 2; ++i) {
       b[group][col + i * 8] = low(from.b[i]);
@@ -369,17 +374,17 @@ inline void mma_of_warp(void* const* lanes) {
   }
   for (int col = 0; col < 8; ++col) {
     bool zero = true;  // a column that holds no token: most of them, when one token is decoded
-    for (int k = 0; k < 16; ++k) zero = zero && b[col][k] == 0.0f;
+    for (int k = 0; k < 16; ++k) zero = zero && b[col][k] == 0.0;
     if (zero) continue;
-    for (int row = 0; row < 16; ++row) {
-      auto& to = *static_cast<const MmaArgument*>(lanes[row % 8 * 4 + col / 2]);
-      float& d = to.d[row / 8 * 2 + col % 2];
-      double sum = static_cast<double>(d);
-      for (int k = 0; k < 16; ++k) {
-        sum += static_cast<double>(a[row][k]) * static_cast<double>(b[col][k]);
-      }
-      d = static_cast<float>(sum);
+    const auto d = [&](int row) -> float& {
+      return of_lane[row % 8 * 4 + col / 2]->d[row / 8 * 2 + col % 2];
+    };
+    double sum[16];
+    for (int row = 0; row < 16; ++row) sum[row] = static_cast<double>(d(row));
+    for (int k = 0; k < 16; ++k) {
+      for (int row = 0; row < 16; ++row) sum[row] += a[k][row] * b[col][k];
     }
+    for (int row = 0; row < 16; ++row) d(row) = static_cast<float>(sum[row]);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -55,11 +56,13 @@ kipp_fiber_switch:
 
 namespace kipp::cuda::emulation {
 
+constinit thread_local Here here;
+
 namespace {
 
 constexpr std::size_t kStackBytes = std::size_t{192} << 10;
-// The tops of the stacks are apart by more than whole pages: else they fell into the same few sets
-// of the caches, and half the time of an emulated step went there.
+// The tops of the stacks are apart by more than whole pages, or they would all fall into the same
+// few sets of the caches.
 constexpr std::size_t kStackShift = 1088;
 constexpr std::size_t kStackShifts = 60;
 constexpr std::uint64_t kCanary = 0x6b697070'73746163u;
@@ -157,36 +160,45 @@ class Machine {
     argument_ = argument;
     threads_ = launch.threads;
     shared_.reset(::operator new (launch.shared_bytes, std::align_val_t{128}));
+    here.shared = shared_.get();
     const int blocks = launch.grid[0] * launch.grid[1] * launch.grid[2];
     for (int i = 0; i < blocks; ++i) {
       const int b = descending_ ? blocks - 1 - i : i;
-      block_[0] = b % launch.grid[0];
-      block_[1] = b / launch.grid[0] % launch.grid[1];
-      block_[2] = b / launch.grid[0] / launch.grid[1];
+      here.block[0] = b % launch.grid[0];
+      here.block[1] = b / launch.grid[0] % launch.grid[1];
+      here.block[2] = b / launch.grid[0] / launch.grid[1];
       std::memset(shared_.get(), kPoison, launch.shared_bytes);
       run_block();
     }
     shared_.reset();
   }
 
+  // Goes on with the next lane where it can, else with whoever the scheduler finds.
   void leave(State state) {
-    Fiber& fiber = fibers_[current_];
+    Fiber& fiber = fibers_[here.thread];
     fiber.state = state;
-    switch_stacks(fiber.context, scheduler_, state == State::done ? nullptr : &fiber,
-                  scheduler_stack_);
+    Fiber* keeps = state == State::done ? nullptr : &fiber;
+    const int next = next_lane();
+    if (next >= 0 && fibers_[next].state == State::ready) {
+      make_current(next);
+      from_scheduler_ = false;
+      switch_stacks(fiber.context, fibers_[next].context, keeps, fibers_[next].stack);
+    } else {
+      switch_stacks(fiber.context, scheduler_, keeps, scheduler_stack_);
+    }
   }
 
   void collective(void* argument, WarpOp op) {
-    Warp& warp = warps_[current_ / kWarpLanes];
+    Warp& warp = warps_[here.thread / kWarpLanes];
     if (warp.arrived != 0 && warp.op != op) misuse("the lanes of a warp diverged at a collective");
     warp.op = op;
-    fibers_[current_].argument = argument;
+    fibers_[here.thread].argument = argument;
     if (++warp.arrived < kWarpLanes) {
       leave(State::in_collective);
       return;
     }
     void* arguments[kWarpLanes];
-    const int first = current_ / kWarpLanes * kWarpLanes;
+    const int first = here.thread / kWarpLanes * kWarpLanes;
     for (int lane = 0; lane < kWarpLanes; ++lane) arguments[lane] = fibers_[first + lane].argument;
     op(arguments);
     warp.arrived = 0;
@@ -194,16 +206,21 @@ class Machine {
   }
 
   void copy(void* to, const void* from) {
+    const Fiber& fiber = fibers_[here.thread];
+    const auto meets = [&](const Copy& other) { return other.to == to; };
+    for (const auto& group : fiber.groups) {
+      if (std::ranges::any_of(group, meets)) misuse("a copy begins where one is under way");
+    }
     std::memset(to, kPoison, kCopyBytes);
-    fibers_[current_].open.push_back({to, from});
+    fibers_[here.thread].open.push_back({to, from});
   }
   void commit() {
-    Fiber& fiber = fibers_[current_];
+    Fiber& fiber = fibers_[here.thread];
     fiber.groups.push_back(std::move(fiber.open));
     fiber.open.clear();
   }
   void wait(int groups_left) {
-    Fiber& fiber = fibers_[current_];
+    Fiber& fiber = fibers_[here.thread];
     while (fiber.groups.size() > static_cast<std::size_t>(groups_left)) {
       for (const Copy& copy : fiber.groups.front()) {
         if (copy.from == nullptr) {
@@ -216,19 +233,26 @@ class Machine {
     }
   }
 
-  void wait_for_previous() { fibers_[current_].waited = true; }
+  void wait_for_previous() { fibers_[here.thread].waited = true; }
 
-  int current() const { return current_; }
-  int block(int axis) const { return block_[axis]; }
-  void* shared() const { return shared_.get(); }
   void set_descending(bool descending) { descending_ = descending; }
 
+  // The life of a fiber: one thread, and as many of its warp after it as have not begun, so that
+  // kernels in which nobody waits need no switches.
   void enter() {
-    finish_switch(nullptr, &scheduler_stack_);
-    body_(argument_);
-    const Fiber& fiber = fibers_[current_];
-    if (!fiber.open.empty() || !fiber.groups.empty()) misuse("a thread ended before its copies");
-    if (!fiber.waited) misuse("a thread ended without waiting for the kernel before it");
+    finish_switch(nullptr, from_scheduler_ ? &scheduler_stack_ : nullptr);
+    for (;;) {
+      body_(argument_);
+      Fiber& fiber = fibers_[here.thread];
+      if (!fiber.open.empty() || !fiber.groups.empty()) misuse("a thread ended before its copies");
+      if (!fiber.waited) misuse("a thread ended without waiting for the kernel before it");
+      const int next = next_lane();
+      if (next < 0 || fibers_[next].state != State::ready || fibers_[next].started) break;
+      fiber.state = State::done;
+      std::swap(fiber.stack, fibers_[next].stack);
+      fibers_[next].started = true;
+      here.thread = next;
+    }
     leave(State::done);
   }
 
@@ -267,16 +291,30 @@ class Machine {
     }
   }
 
-  void resume(int t) {
+  // The neighbour whose turn follows in this warp, or -1.
+  int next_lane() const {
+    const int lane = here.thread % kWarpLanes;
+    if (descending_) return lane == 0 ? -1 : here.thread - 1;
+    return lane == kWarpLanes - 1 ? -1 : here.thread + 1;
+  }
+
+  void make_current(int t) {
     Fiber& fiber = fibers_[t];
-    current_ = t;
+    here.thread = t;
     if (!fiber.started) {
       fiber.started = true;
       std::memcpy(fiber.stack.low, &kCanary, sizeof(kCanary));
       fiber.context.prepare(fiber.stack, entry);
     }
-    switch_stacks(scheduler_, fiber.context, &fiber, fiber.stack);
-    if (std::memcmp(fiber.stack.low, &kCanary, sizeof(kCanary)) != 0) {
+  }
+
+  void resume(int t) {
+    make_current(t);
+    from_scheduler_ = true;
+    switch_stacks(scheduler_, fibers_[t].context, &fibers_[t], fibers_[t].stack);
+    // At the end alone: the canary is a line of memory that nothing else of the fiber touches.
+    const Fiber& last = fibers_[here.thread];
+    if (last.state == State::done && std::memcmp(last.stack.low, &kCanary, sizeof(kCanary)) != 0) {
       misuse("a thread used more stack than the emulation gives it");
     }
   }
@@ -314,8 +352,7 @@ class Machine {
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
   int threads_ = 0;
-  int current_ = 0;
-  int block_[3] = {};
+  bool from_scheduler_ = false;  // the switch under way
   bool descending_ = false;
 };
 
@@ -339,9 +376,6 @@ void run(const Launch& launch, void (*body)(void*), void* argument) {
   machine().run(launch, body, argument);
 }
 void set_descending(bool descending) { machine().set_descending(descending); }
-int thread_index() { return machine().current(); }
-int block_index(int axis) { return machine().block(axis); }
-void* shared_memory() { return machine().shared(); }
 void wait_for_previous() { machine().wait_for_previous(); }
 void sync_block() { machine().leave(State::at_barrier); }
 void warp_collective(void* argument, WarpOp op) { machine().collective(argument, op); }

@@ -31,9 +31,18 @@ void run(const Launch& launch, void (*body)(void*), void* argument);
 void set_descending(bool descending);
 
 // The rest is called by threads of a running launch.
-int thread_index();
-int block_index(int axis);
-void* shared_memory();
+
+// Who runs on this CPU thread: inline, because kernels ask for every index.
+struct Here {
+  int thread = 0;
+  int block[3] = {};
+  void* shared = nullptr;
+};
+extern constinit thread_local Here here;
+
+inline int thread_index() { return here.thread; }
+inline int block_index(int axis) { return here.block[axis]; }
+inline void* shared_memory() { return here.shared; }
 void sync_block();
 // Every thread calls it: on a GPU the kernel before may still run until then.
 void wait_for_previous();

@@ -26,17 +26,20 @@ KIPP_KERNEL void pack_kernel(PackJob job) {
   let_next_start();
   wait_for_previous();
   const int blocks_of_row = job.to.cols / kTileCols;
-  const int part = block_x() * kPackThreads + thread_index();
-  if (part >= blocks_of_row * 4) return;
+  const int parts = blocks_of_row * 4;
+  const int index = block_x() * kPackThreads + thread_index();
+  const int stored_row = index / parts;
+  const int part = index % parts;
+  if (stored_row >= job.n) return;
   const int tile_col = part / 4;
   const int pair = part % 4;
-  const int row = job.first + block_y();
+  const int row = job.first + stored_row;
   const int group = row % 8;
   const int upper = row % kTileRows / 8;
   const int lane = group * 4 + pair;
   const std::size_t tile = at(row / kTileRows, blocks_of_row) + static_cast<std::size_t>(tile_col);
   const std::uint8_t* stored =
-      job.stored + static_cast<std::size_t>(block_y()) * job.stored_row_bytes;
+      job.stored + static_cast<std::size_t>(stored_row) * job.stored_row_bytes;
   std::uint8_t* weights = job.to.weights + tile * TileBytes<scheme>::kWeights;
   std::uint8_t* scales = job.to.scales + tile * TileBytes<scheme>::kScales;
 
@@ -121,13 +124,13 @@ LaunchCode pack_rows(Stream stream, const DeviceMatrix& to, int first, int n, co
     return kInvalidShape;
   }
   const int parts = to.cols / kTileCols * 4;
-  // The second dimension of a grid ends at 65,535.
-  constexpr int kRowsAtOnce = 32768;
+  // So that the threads of a launch are counted in an int, up to 32,768 columns.
+  constexpr int kRowsAtOnce = 1 << 17;
   PackJob job{to, static_cast<const std::uint8_t*>(stored), first, 0,
               row_bytes(to.scheme, to.cols)};
   for (int done = 0; done < n; done += job.n) {
     job.n = n - done < kRowsAtOnce ? n - done : kRowsAtOnce;
-    const Grid grid{(parts + kPackThreads - 1) / kPackThreads, job.n, 1};
+    const Grid grid{(parts * job.n + kPackThreads - 1) / kPackThreads, 1, 1};
     const auto kernel = to.scheme == Scheme::bf16           ? pack_kernel<Scheme::bf16>
                         : to.scheme == Scheme::q8_0         ? pack_kernel<Scheme::q8_0>
                         : to.scheme == Scheme::affine4_gs32 ? pack_kernel<Scheme::affine4_gs32>
