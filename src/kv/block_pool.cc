@@ -54,7 +54,7 @@ bool BlockPool::fits(int blocks, int quota) const {
 int BlockPool::max_positions() const {
   const int units = plan().total_units - plan().step_units();
   int blocks = std::clamp(units / plan().base_units(), 0, total());
-  while (blocks > 0 && blocks * plan().base_units() + plan().quota(blocks) > units) --blocks;
+  while (blocks > 0 && plan().quota(blocks) > units - blocks * plan().base_units()) --blocks;
   return blocks * kBlockPositions;
 }
 

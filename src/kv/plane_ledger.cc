@@ -41,15 +41,17 @@ int PlanePlan::units_of(PlaneBits planes) const {
 }
 
 int PlanePlan::quota(int blocks) const {
-  int sum = std::min(sink_blocks, blocks) * std::max(units_of(sink) - base_units(), 0);
-  sum += std::min(2, blocks) * std::max(units_of(without(open, far)),
-                                        sink_blocks > 0 ? units_of(without(open, sink)) : 0);
-  const int window = std::min(recent_blocks + mid_blocks, blocks - 1);
+  const int beyond_sinks = sink_blocks > 0 ? units_of(without(open, sink)) : 0;
+  const int open_units = std::max(units_of(without(open, far)), beyond_sinks);
+  const int window = std::max(std::min(recent_blocks + mid_blocks, blocks - 1), 0);
   const int near = std::min(recent_blocks, window);
+  std::int64_t sum = std::int64_t{near} * extra_units(1);
+  if (window > near) sum += std::int64_t{window - near} * extra_units(recent_blocks + 1);
   if (blocks > 0) sum += extra_units(1);
-  if (near > 0) sum += near * extra_units(1);
-  if (window > near) sum += (window - near) * extra_units(recent_blocks + 1);
-  return sum;
+  sum += std::int64_t{std::min(2, blocks)} * open_units;
+  sum += std::int64_t{std::min(sink_blocks, blocks)} * std::max(units_of(sink) - base_units(), 0);
+  // More than anybody has is refused like so much.
+  return static_cast<int>(std::min<std::int64_t>(sum, std::numeric_limits<int>::max()));
 }
 
 PlaneLedger::PlaneLedger(const PlanePlan& plan, int blocks, bool records)
