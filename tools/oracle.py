@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import gguf
 import numpy as np
+from kv_tiers import Tiers
 
 KV_HEADS = 8
 HEAD_DIM = 128
@@ -44,9 +45,9 @@ def rotate(x: np.ndarray, positions: np.ndarray, theta: float) -> np.ndarray:
 
 
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Causal; q [tokens, query heads, HEAD_DIM], k and v [tokens, KV_HEADS, HEAD_DIM]."""
+    """Causal; q [tokens, query heads, HEAD_DIM], the last of the positions of k and v, [cached, KV_HEADS, HEAD_DIM]."""
     tokens, query_heads, _ = q.shape
-    future = np.triu(np.ones((tokens, tokens), bool), 1)
+    future = np.triu(np.ones((tokens, len(k)), bool), len(k) - tokens + 1)
     out = np.empty_like(q)
     for head in range(query_heads):
         kv_head = head * KV_HEADS // query_heads
@@ -55,6 +56,13 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         out[:, head] = weights / weights.sum(axis=1, keepdims=True) @ v[:, kv_head]
     return out.reshape(tokens, query_heads * HEAD_DIM)
+
+
+def tiered_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, tiers: Tiers, layer: int) -> np.ndarray:
+    """The same where what queries read of k and v depends on the distance."""
+    return np.concatenate(
+        [attention(q[first : len(seen_k)], seen_k, seen_v) for first, seen_k, seen_v in tiers.views(layer, k, v)]
+    )
 
 
 class QuickReader(gguf.GGUFReader):
@@ -72,6 +80,7 @@ class QuickReader(gguf.GGUFReader):
 
 class Oracle:
     def __init__(self, path: str, dtype: type = np.float64):
+        self.path = path
         self.reader = QuickReader(path)
         self.dtype = dtype
         self.tensors = {tensor.name: tensor for tensor in self.reader.tensors}
@@ -85,13 +94,21 @@ class Oracle:
         return gguf.quants.dequantize(tensor.data[rows], tensor.tensor_type).astype(self.dtype)
 
     def forward(
-        self, tokens: list[int], *, round_kv: bool = True, last_only: bool = False, tap: Tap | None = None
+        self,
+        tokens: list[int],
+        *,
+        round_kv: bool = True,
+        kv: str = "bf16",
+        last_only: bool = False,
+        tap: Tap | None = None,
     ) -> np.ndarray:
-        """Logits [tokens, vocabulary] of a sequence from position 0, or [1, vocabulary] of its last token."""
+        """Logits [tokens, vocabulary] of a sequence from position 0, or [1, vocabulary] of its last token. `kv` is a
+        policy of src/backend/kv_policy.h."""
         tell = tap or (lambda name, layer, values: None)
         positions = np.arange(len(tokens), dtype=np.float64)
         q_width, kv_width = self.query_heads * HEAD_DIM, KV_HEADS * HEAD_DIM
         keep = round_to_bf16 if round_kv else lambda values: values
+        tiers = Tiers(kv, self.layers)
 
         x = self.matrix("token_embd", list(tokens))
         tell("embed", -1, x)
@@ -107,7 +124,7 @@ class Oracle:
             q = rotate(rms_norm(q, self.matrix(at + "attn_q_norm")), positions, self.theta)
             k = rotate(rms_norm(k, self.matrix(at + "attn_k_norm")), positions, self.theta)
             tell("qkv_rope", layer, np.concatenate([part.reshape(len(tokens), -1) for part in (q, k, v)], axis=1))
-            context = attention(q, keep(k), keep(v))
+            context = tiered_attention(q, keep(k), keep(v), tiers, layer)
             tell("attn", layer, context)
             x = x + context @ self.matrix(at + "attn_output").T
             tell("attn_residual", layer, x)
@@ -135,10 +152,11 @@ def main() -> None:
     parser.add_argument("--tokens", required=True, help="comma-separated token ids")
     parser.add_argument("--dtype", choices=["float32", "float64"], default="float64")
     parser.add_argument("--exact-kv", action="store_true", help="do not round keys and values to BF16")
+    parser.add_argument("--kv", default="bf16", help="policy of the cache: a preset or words (src/backend/kv_policy.h)")
     args = parser.parse_args()
     oracle = Oracle(args.artifact, np.dtype(args.dtype).type)
     tokens = [int(t) for t in args.tokens.split(",")]
-    logits = oracle.forward(tokens, round_kv=not args.exact_kv, last_only=True)[0]
+    logits = oracle.forward(tokens, round_kv=not args.exact_kv, kv=args.kv, last_only=True)[0]
     for token in np.argsort(-logits)[:5]:
         print(f"{token:7d} {logits[token]:.6f}")
 

@@ -38,16 +38,19 @@ def run_steps(
     kv_blocks: int,
     backend: str = "reference",
     kv_store: str = "bf16",
+    kv: str = "",
     taps: bool = False,
     threads: int = 0,
     weights: str = "packed",
 ) -> list[Step]:
-    """One dictionary per step. An error of the engine is a RuntimeError with its sentence."""
+    """One dictionary per step. An error of the engine is a RuntimeError with its sentence. `kv`, where it is given, is
+    the policy of a tiered store, all planes of which are held."""
     with tempfile.TemporaryDirectory() as out:
         request = {
             "artifact": str(artifact),
             "backend": backend,
-            "kv_store": kv_store,
+            "kv_store": "tiered" if kv else kv_store,
+            "kv": kv,
             "kv_blocks": kv_blocks,
             "out": out,
             "taps": taps,

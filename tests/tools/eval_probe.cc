@@ -1,7 +1,7 @@
 // Runs steps on a backend and writes what it computed, for comparisons in Python. Standard input,
 // JSON:
-//   {"artifact": path, "backend": name, "kv_store": "bf16" | "f32", "kv_blocks": n, "out": folder,
-//   "taps": bool, "threads": n, "weights": "packed" | "mapped",
+//   {"artifact": path, "backend": name, "kv_store": "bf16" | "f32" | "tiered", "kv": policy,
+//    "kv_blocks": n, "out": folder, "taps": bool, "threads": n, "weights": "packed" | "mapped",
 //    "steps": [[{"seq": 0, "pos": 0, "tokens": [..], "blocks": [..], "want": "none" | "last" |
 //    "all"}, ..], ..]}
 // Each line of standard output describes one file of little-endian float32, [rows, cols]:
@@ -24,6 +24,8 @@
 namespace {
 
 using nlohmann::json;
+
+constexpr kipp::PlaneBits kEveryPlane = 0xffff;
 
 struct OwnedItem {
   std::vector<kipp::Token> tokens;
@@ -51,16 +53,34 @@ class Output {
   std::filesystem::path folder_;
 };
 
+// All planes of all blocks have room in a tiered store and are held from the start.
+kipp::Result<kipp::KvConfig> kv_config(const json& request, const kipp::ModelConfig& model) {
+  kipp::KvConfig kv{.blocks = request.at("kv_blocks").get<int>()};
+  const auto store = request.at("kv_store").get<std::string>();
+  if (store == "f32") kv.store = kipp::KvStore::f32;
+  if (store != "tiered") return kv;
+  KIPP_TRY_ASSIGN(policy, kipp::KvPolicy::parse(request.at("kv").get<std::string>()));
+  kv.store = kipp::KvStore::tiered;
+  kv.units = kv.blocks * policy.units(kEveryPlane, model);
+  kv.policy = std::move(policy);
+  return kv;
+}
+
+void hold_everything(kipp::Backend& backend, int blocks) {
+  std::vector<kipp::PlaneChange> changes;
+  for (kipp::BlockId block = 0; block < blocks; ++block) changes.push_back({block, kEveryPlane});
+  backend.hold_planes(changes);
+}
+
 kipp::Result<void> probe(const json& request) {
   KIPP_TRY_ASSIGN(artifact, kipp::Artifact::open(request.at("artifact").get<std::string>(),
                                                  {.allow_synthetic = true}));
   KIPP_TRY_ASSIGN(backend, kipp::make_backend(request.at("backend").get<std::string>()));
-  const bool exact = request.at("kv_store").get<std::string>() == "f32";
   KIPP_TRY_ASSIGN(weights, kipp::parse_weight_store(request.at("weights").get<std::string>()));
-  KIPP_TRY(backend->load(artifact,
-                         {.blocks = request.at("kv_blocks").get<int>(),
-                          .store = exact ? kipp::KvStore::f32 : kipp::KvStore::bf16},
+  KIPP_TRY_ASSIGN(kv, kv_config(request, artifact.config()));
+  KIPP_TRY(backend->load(artifact, kv,
                          {.threads = request.at("threads").get<int>(), .weights = weights}));
+  if (kv.store == kipp::KvStore::tiered) hold_everything(*backend, kv.blocks);
   Output output(request.at("out").get<std::string>());
   if (request.at("taps").get<bool>()) {
     auto* reference = dynamic_cast<kipp::reference::ReferenceBackend*>(backend.get());
