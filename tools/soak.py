@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Hours of a server's life in minutes: mixed traffic with clients that vanish and bytes that make no sense, and at the
-end a pool that is whole, memory that has not grown and not one good request that failed.
+end a pool that is whole (the server's own check of it decides its exit code), memory that has not grown and not one good request that failed.
 
     python3 tools/soak.py --minutes 30
 
@@ -120,6 +120,8 @@ def pool_is_whole(server: Process) -> list[str]:
             wrong.append(f"blocks are still {state}")
     if metrics["kipp_kv_blocks_reserved"]:
         wrong.append("blocks are still promised")
+    if metrics.get('kipp_kv_bytes{state="used"}'):
+        wrong.append("planes are still used")
     return wrong
 
 

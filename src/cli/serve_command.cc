@@ -295,6 +295,8 @@ Result<int> serve(const ServeFlags& flags) {
   drain(running, *server, service, signals, settings.drain_timeout);
   running.call([&] { service.forget_engine(); });
   engine->stop();
+  // Whatever clients did, blocks and planes must add up; an operator should hear of it if not.
+  KIPP_TRY(model->pool().check());
   fmt::print(stderr, "stopped\n");
   return 0;
 }
