@@ -1,6 +1,6 @@
 # The cuda backend. KIPP_CUDA=AUTO builds it where a working nvcc is found (PATH, CUDACXX), ON insists on it, OFF leaves
 # it out: `--backend cuda` is then refused with a sentence. Sets KIPP_HAS_CUDA.
-set(KIPP_CUDA OFF CACHE STRING "Build the cuda backend: AUTO (where nvcc is found), ON or OFF")
+set(KIPP_CUDA AUTO CACHE STRING "Build the cuda backend: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE KIPP_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT KIPP_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "KIPP_CUDA: expected AUTO, ON or OFF, found ${KIPP_CUDA}")

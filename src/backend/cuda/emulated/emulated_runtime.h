@@ -1,7 +1,8 @@
 // The CUDA runtime imitated on plain memory, so that the backend and its kernels run where there is
-// no GPU: for tests alone, never in a product. Fresh memory is poisoned, so that whatever is read
-// before it was written shows as NaN; each allocation is one of the host's, so that an address
-// sanitizer sees every access past its end; and the n-th call can be made to fail.
+// no GPU: for tests alone, never in a product. Fresh memory is poisoned (the first and last 4 MiB
+// of an allocation), so that what is read before it was written shows as NaN; each allocation is
+// one of the host's, so that an address sanitizer sees every access past its end; and the n-th call
+// can be made to fail.
 #pragma once
 
 #include <cstddef>
