@@ -89,16 +89,15 @@ KIPP_DEVICE void clear(RowsState& state) {
 }
 
 // What brings two states to one greatest score. An empty state (m = -infinity, all else 0) gets
-// factor 0 and leaves the other as it is.
+// factor 0 and leaves the other as it is; both are never empty, since every row sees position 0.
 struct MergeFactors {
   float m, of_total, of_run;
 };
 KIPP_DEVICE MergeFactors merge_factors(float total_m, float run_m) {
   MergeFactors f;
   f.m = fmaxf(total_m, run_m);
-  const float base = f.m == minus_infinity() ? 0.0f : f.m;
-  f.of_total = exp2_fast(total_m - base);
-  f.of_run = exp2_fast(run_m - base);
+  f.of_total = exp2_fast(total_m - f.m);
+  f.of_run = exp2_fast(run_m - f.m);
   return f;
 }
 KIPP_DEVICE float merged(const MergeFactors& f, float total, float run) {
