@@ -135,6 +135,124 @@ TEST_P(SessionFileTest, HoldsNothingOfOtherSequences) {
   EXPECT_TRUE(test::read_file(scratch("clean")) == poisoned);
 }
 
+// Over bit planes: blocks of one file hold what their distance from the end asks for.
+constexpr int kTieredCapacity = 192;
+
+std::shared_ptr<Model> open_tiered(std::string_view backend, std::string_view policy) {
+  auto model = Model::open(test::tiny_artifact_path("tiny-tied", Scheme::bf16),
+                           {.backend = std::string(backend),
+                            .allow_synthetic = true,
+                            .kv_blocks = 3 * kTieredCapacity / kBlockPositions,
+                            .kv_sequences = 3,
+                            .kv = KvPolicy::parse(policy).value()});
+  EXPECT_TRUE(model) << model.error().message;
+  return *std::move(model);
+}
+
+// Bands of a block or two, so that a short prompt has them all.
+constexpr const char* kNarrowBands = "sink=1:int8,recent=1:int8,mid=1:int8/int4,far=int4/int2";
+constexpr const char* kWideRecent = "sink=1:bf16,recent=2:bf16,mid=1:int8,far=int4,up=0+-1";
+
+void comes_back_and_computes_the_same_bits(std::string_view backend, std::string_view policy,
+                                           std::size_t n) {
+  const auto prompt = test::random_tokens(n, 1);
+  const auto model = open_tiered(backend, policy);
+  Session before = create(model, kTieredCapacity);
+  ASSERT_TRUE(before.sync(prompt));
+  const auto cold = logits(before);
+  const auto saved = before.save(scratch("tiered-whole"));
+  ASSERT_TRUE(saved) << saved.error().message;
+
+  const auto other = open_tiered(backend, policy);
+  Session after = create(other, kTieredCapacity);
+  ASSERT_TRUE(after.sync(test::random_tokens(34, 2)));  // makes way
+  const auto restored = after.restore(scratch("tiered-whole"));
+  ASSERT_TRUE(restored) << restored.error().message;
+  EXPECT_EQ(logits(after), cold) << n;
+  // Its blocks serve others as far as their planes go.
+  Session second = create(other, kTieredCapacity);
+  ASSERT_TRUE(second.sync(prompt));
+  EXPECT_EQ(logits(second), cold) << n;
+  for (const Token next : test::random_tokens(22, 3)) {  // into the next block
+    ASSERT_TRUE(before.append(next));
+    ASSERT_TRUE(after.append(next));
+    ASSERT_EQ(logits(after), logits(before)) << "after " << before.tokens().size();
+  }
+  const auto sound = other->pool().check();
+  EXPECT_TRUE(sound) << sound.error().message;
+}
+
+TEST(TieredReference, ComputesTheSameBitsAfterARestore) {
+  comes_back_and_computes_the_same_bits("reference", kNarrowBands, 140);
+}
+
+class TieredSessionFile : public testing::TestWithParam<const char*> {
+ protected:
+  static std::shared_ptr<Model> open_tiered(std::string_view policy = GetParam()) {
+    return kipp::open_tiered("cpu", policy);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Policies, TieredSessionFile,
+                         testing::Values("tiered", kNarrowBands, kWideRecent),
+                         [](const auto& tested) { return std::to_string(tested.index); });
+
+TEST_P(TieredSessionFile, ComesBackInAnotherModelAndComputesTheSameBits) {
+  for (const std::size_t n : {12u, 64u, 140u}) {
+    comes_back_and_computes_the_same_bits("cpu", GetParam(), n);
+  }
+}
+
+TEST_P(TieredSessionFile, HoldsNothingOfOtherSequences) {
+  const auto save = [](const std::shared_ptr<Model>& model, const std::string& name) {
+    Session session = create(model, kTieredCapacity);
+    EXPECT_TRUE(session.sync(test::random_tokens(75, 1)));
+    EXPECT_TRUE(session.save(scratch(name)));
+    return test::read_file(scratch(name));
+  };
+  const auto used = open_tiered();
+  for (const unsigned seed : {7u, 8u, 9u}) {
+    Session session = create(used, kTieredCapacity);
+    ASSERT_TRUE(session.sync(test::random_tokens(kTieredCapacity, seed)));
+  }
+  EXPECT_TRUE(save(used, "tiered-used") == save(open_tiered(), "tiered-clean"));
+}
+
+TEST_P(TieredSessionFile, RefusesThoseOfOtherPoliciesAndBlocksThatLackPlanes) {
+  Session session = create(open_tiered(), kTieredCapacity);
+  ASSERT_TRUE(session.sync(test::random_tokens(140, 1)));
+  ASSERT_TRUE(session.save(scratch("tiered")));
+  const auto refusal = [](const std::shared_ptr<Model>& model, const std::string& path) {
+    Session other = create(model, kTieredCapacity);
+    EXPECT_TRUE(other.sync(test::random_tokens(40, 2)));
+    const auto before = logits(other);
+    const auto restored = other.restore(path);
+    EXPECT_FALSE(restored);
+    EXPECT_EQ(logits(other), before);
+    return restored ? std::string() : restored.error().message;
+  };
+  EXPECT_THAT(
+      refusal(open_tiered("int8"), scratch("tiered")),
+      HasSubstr(fmt::format("KV policy: expected a session of int8, found one of {}", GetParam())));
+
+  // As if it had been saved when the end was farther away.
+  const SessionFile file = SessionFile::open(scratch("tiered")).value();
+  std::vector<BlockPart> parts;
+  for (int i = 0; i < file.blocks(); ++i) parts.push_back(file.part(i));
+  parts[3] = parts[1];  // far from the end; block 3 is the last complete one
+  const auto model = open_tiered();
+  ASSERT_TRUE(
+      write_session_file(scratch("lacking"), model->origin(),
+                         {.tokens = file.tokens(), .logits = file.logits(), .blocks = parts},
+                         [&](int i, std::span<std::byte> out) -> Result<void> {
+                           std::ranges::copy(file.block(i == 3 ? 1 : i), out.begin());
+                           return {};
+                         }));
+  if (parts[3].planes == file.part(3).planes) return;  // the policy reads both alike
+  EXPECT_THAT(refusal(model, scratch("lacking")),
+              HasSubstr("block 3: expected planes that its KV policy has, found"));
+}
+
 // What is checked before a backend comes into it.
 class SessionFileDamage : public SessionFileTest {};
 INSTANTIATE_TEST_SUITE_P(OneBackend, SessionFileDamage, testing::Values("cpu"));
