@@ -186,8 +186,7 @@ BlockId BlockPool::publish(BlockId block, std::optional<BlockId> parent, BlockTo
   assert(at(block).state == State::owned);
   assert(!parent || at(*parent).pinned());
   if (const auto equal = index_.find(parent, tokens, salt)) {
-    ledger_.move(block, *equal,
-                 static_cast<PlaneBits>(held(block) & plan().cached() & ~held(*equal)));
+    ledger_.move(block, *equal, static_cast<PlaneBits>(held(block) & ~held(*equal)));
     release(block);
     if (how == Pin::insured) ++reserved_;  // which the pin spends
     pin(*equal, how);

@@ -237,6 +237,25 @@ TEST(TieredPool, GoesBackAsFarAsItCanReadOn) {
   expect_sound(pool);
 }
 
+// Blocks were stored with more than a sequence of that length needs, and more than it is promised.
+TEST(TieredPool, RestoresWithinItsPromise) {
+  constexpr int kBlocks = 20, kLength = kBlocks * kBlockPositions;
+  const PlanePlan plan = tiered(0);
+  BlockPool pool(64, tiered(plan.step_units() + plan.quota(kBlocks) + kBlocks * 4));
+  auto table = BlockTable::insure(pool, kLength);
+  ASSERT_TRUE(table);
+  for (int i = 0; i < kBlocks; ++i) {
+    const BlockId id = table->grow_restored(kLength, kRecent);
+    EXPECT_EQ(pool.held(id), kRecent);
+    expect_sound(pool);
+  }
+  const auto tokens = spell(std::string(kBlocks, 'a'));
+  table->publish(tokens);
+  EXPECT_EQ(table->kept(kLength), kLength);
+  EXPECT_GT(pool.stats().demotions, 0u);
+  expect_sound(pool);
+}
+
 TEST(TieredPool, PromisesInUnits) {
   const PlanePlan plan = tiered(0);
   // A window of two recent blocks and one mid one, the block that is
