@@ -190,6 +190,7 @@ Result<int> perplexity(const PerplexityFlags& flags) {
                 std::numeric_limits<int>::max() / 2, tokens.size());
   }
   const auto n_tokens = static_cast<int>(tokens.size());
+  if (flags.against_kv) KIPP_TRY(KvPolicy::parse(*flags.against_kv));
   KIPP_TRY_ASSIGN(opened, open_model(flags.model, std::min(kDefaultContext, n_tokens)));
   Report report{.n_tokens = tokens.size(),
                 .context = opened.session.capacity(),

@@ -217,7 +217,7 @@ def test_perplexity_compares_with_one_thing(folder):
     run = kipp(folder, "perplexity", "--tokens", "ids.json", "--against", "x", "--against-kv", "bf16")
     assert run.returncode == 2 and "--against" in run.stderr
     run = kipp(folder, "perplexity", "--tokens", "ids.json", "--against-kv", "int3")
-    assert run.returncode == 2 and run.stderr.startswith("kipp perplexity: kv: expected bf16")
+    assert run.returncode == 2 and run.stderr.startswith("kipp perplexity: kv: expected bf16"), "before a model is opened"
 
 
 def test_recall_counts_what_greedy_decoding_writes(folder):
