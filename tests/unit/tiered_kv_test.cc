@@ -419,6 +419,9 @@ TEST_F(TieredStep, WholeBlocksNeedNoRowsAndOthersDo) {
   }
   std::ranges::sort(rows);
   for (std::size_t i = 1; i < rows.size(); ++i) ASSERT_EQ(rows[i - 1] + kHeadRows, rows[i]);
+  // One position less at either end, and a block is not written whole.
+  EXPECT_THAT(begin(kv, {item(0, 95)}).error().message, HasSubstr("expected block 0 to hold"));
+  EXPECT_THAT(begin(kv, {item(1, 95)}).error().message, HasSubstr("expected block 4 to hold"));
   // One more, and block 2 is begun.
   auto refused = begin(kv, {item(0, 97)});
   ASSERT_FALSE(refused);
