@@ -1,9 +1,10 @@
-// `kipp inspect`: what is in a model file, or why kipp refuses it. Synthetic twins are shown, and
-// named as such.
+// `kipp inspect`: what is in a model file or a saved session, or why kipp refuses it. Synthetic
+// twins are shown, and named as such.
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/config_json.h"
+#include "cli/inspect_session.h"
 #include "model/artifact.h"
 
 namespace kipp {
@@ -106,13 +107,19 @@ void print_text(const std::string& path, const Artifact& artifact) {
 }  // namespace
 
 void add_inspect_command(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("inspect", "Show what a model file holds, or why kipp refuses it.");
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Show what a model file or a saved session holds, or why kipp refuses it.");
   static std::string path;
   static bool json = false;
-  command->add_option("FILE", path, "A model file (.gguf).")->required();
+  command->add_option("FILE", path, "A model file (.gguf), or what --save-session wrote.")
+      ->required();
   command->add_flag("--json", json, "Print everything as JSON.");
   command->callback([&exit_code] {
+    if (begins_as_session(path)) {
+      const auto shown = inspect_session(path, json);
+      exit_code = shown ? 0 : report_error("inspect", shown.error());
+      return;
+    }
     const auto artifact = Artifact::open(path, {.allow_synthetic = true});
     if (!artifact) {
       exit_code = report_error("inspect", artifact.error());

@@ -14,6 +14,7 @@
 #include "cli/model_flags.h"
 #include "cli/prompt_progress.h"
 #include "cli/sampling_flags.h"
+#include "cli/session_flags.h"
 #include "cli/speculation_flags.h"
 #include "cli/terminal.h"
 #include "cli/text_file.h"
@@ -26,6 +27,7 @@ struct RunFlags {
   ModelFlags model;
   SamplingFlags sampling;
   SpeculationFlags speculation;
+  SessionFlags saved;
   std::optional<std::string> prompt;
   std::optional<std::string> file;
   std::string max_tokens = "256";
@@ -67,7 +69,7 @@ Result<std::string> read_prompt(const RunFlags& flags) {
 
 Result<std::vector<Token>> prompt_tokens(const RunFlags& flags) {
   KIPP_TRY_ASSIGN(prompt, read_prompt(flags));
-  if (prompt.empty()) {
+  if (prompt.empty() && !flags.saved.go_on) {
     return fail(ErrorCode::invalid, "prompt: expected text, found none");
   }
   return Tokenizer().encode(prompt, flags.special ? AddedTokens::as_control : AddedTokens::as_text);
@@ -118,6 +120,22 @@ Result<Generation> complete(OpenedModel& opened, std::span<const Token> prompt,
   return generation;
 }
 
+Result<void> save(Session& session, const Generation& generation, const RunFlags& flags) {
+  if (!flags.saved.save) return {};
+  if (generation.finish == FinishReason::interrupted) {
+    fmt::print(stderr, "{} is not written: the run was interrupted\n", *flags.saved.save);
+    return {};
+  }
+  // The last token drawn is not evaluated yet. Whoever continues text that was cut short wants it;
+  // what ended the text is no part of it.
+  const auto evaluated = static_cast<std::size_t>(generation.decode_steps);
+  if (generation.finish == FinishReason::length && evaluated < generation.tokens.size() &&
+      session.tokens().size() < static_cast<std::size_t>(session.capacity())) {
+    KIPP_TRY(session.append(generation.tokens.back()));
+  }
+  return save_session(flags.saved, session);
+}
+
 // Returns the exit code.
 Result<int> run(const RunFlags& flags) {
   GenerateParams params;
@@ -133,12 +151,15 @@ Result<int> run(const RunFlags& flags) {
   KIPP_TRY(sampling_params(flags.sampling, {}, seed));
   KIPP_TRY(StopMatcher::create(flags.stop));
   KIPP_TRY(check(flags.speculation));
-  KIPP_TRY_ASSIGN(prompt, prompt_tokens(flags));
+  KIPP_TRY_ASSIGN(saved, saved_tokens(flags.saved));
+  KIPP_TRY_ASSIGN(given, prompt_tokens(flags));
 
   constexpr std::size_t kMost = 1 << 20;  // beyond every checkpoint's context
-  const std::size_t wanted =
-      std::min(prompt.size(), kMost) + std::min(static_cast<std::size_t>(max_tokens), kMost);
-  KIPP_TRY_ASSIGN(opened, open_model(flags.model, static_cast<int>(wanted)));
+  const auto n_saved = static_cast<std::size_t>(saved);
+  const std::size_t wanted = (flags.saved.go_on ? n_saved : 0) + std::min(given.size(), kMost) +
+                             std::min(static_cast<std::size_t>(max_tokens), kMost);
+  KIPP_TRY_ASSIGN(opened, open_model(flags.model, static_cast<int>(std::max(wanted, n_saved))));
+  KIPP_TRY_ASSIGN(prompt, load_session(flags.saved, opened.session, std::move(given)));
   if (prompt.size() > static_cast<std::size_t>(opened.session.capacity())) {
     return fail(ErrorCode::invalid, "prompt: expected at most {} tokens ({}), found {}",
                 opened.session.capacity(),
@@ -153,6 +174,7 @@ Result<int> run(const RunFlags& flags) {
   if (flags.verbose) fmt::print(stderr, "{}\n{}\n", describe(opened), describe(sampling));
 
   KIPP_TRY_ASSIGN(generation, complete(opened, prompt, params, flags));
+  KIPP_TRY(save(opened.session, generation, flags));
   if (flags.json) {
     nlohmann::ordered_json json{{"model", opened.model->checkpoint().id},
                                 {"scheme", to_string(opened.model->artifact().scheme())},
@@ -193,6 +215,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
   add_model_flags(*command, flags.model);
   add_sampling_flags(*command, flags.sampling);
   add_speculation_flags(*command, flags.speculation);
+  add_session_flags(*command, flags.saved);
   command->add_flag("--json", flags.json, "Print one JSON object at the end instead of the text.");
   command->add_flag("--verbose", flags.verbose,
                     "Say what was opened, how tokens are chosen, and a hash of the last logits.");

@@ -204,6 +204,81 @@ def test_models_that_are_not_there(model, tmp_path):
     assert synthetic.returncode == 1 and b"synthetic" in synthetic.stderr
 
 
+def run_json(model, *arguments):
+    done = greedy(model, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_saved_session_spares_the_work_and_changes_no_bit(model, tmp_path):
+    saved = tmp_path / "saved"
+    prompt = PROMPT * 30
+    cold = run_json(model, "--prompt", prompt + " and so on", "--max-tokens", "8")
+    first = run_json(model, "--prompt", prompt, "--max-tokens", "8", "--save-session", saved)
+    kept = saved.read_bytes()
+    warm = run_json(model, "--prompt", prompt + " and so on", "--max-tokens", "8", "--load-session", saved)
+    assert warm["usage"]["cached_tokens"] >= first["usage"]["prompt_tokens"] - 1
+    assert [warm[key] for key in ("tokens", "logits_hash")] == [cold[key] for key in ("tokens", "logits_hash")]
+    assert saved.read_bytes() == kept  # loading writes nothing
+
+    # A prompt that has nothing in common with it is read from its beginning.
+    other = run_json(model, "--prompt", "Something else", "--max-tokens", "8", "--load-session", saved)
+    assert other["usage"]["cached_tokens"] == 0
+    assert other["logits_hash"] == run_json(model, "--prompt", "Something else", "--max-tokens", "8")["logits_hash"]
+
+
+def test_a_continued_session_goes_on_where_the_text_was_cut(model, tmp_path):
+    saved = tmp_path / "saved"
+    whole = run_json(model, "--prompt", PROMPT, "--max-tokens", "24")
+    run = run_json(model, "--prompt", PROMPT, "--max-tokens", "8", "--save-session", saved)
+    tokens = run["tokens"]
+    while len(tokens) < 24:  # an empty prompt adds nothing
+        more = run_json(model, "--continue", "--load-session", saved, "--save-session", saved, "--prompt", "",
+                        "--max-tokens", "8")
+        assert more["usage"]["cached_tokens"] == more["usage"]["prompt_tokens"] - 1
+        tokens += more["tokens"]
+    assert tokens == whole["tokens"] and more["logits_hash"] == whole["logits_hash"]
+
+
+def test_a_session_that_does_not_fit_is_refused_and_nothing_is_written_over(model, tmp_path):
+    saved, damaged = tmp_path / "saved", tmp_path / "damaged"
+    run_json(model, "--prompt", PROMPT, "--max-tokens", "4", "--save-session", saved)
+    data = bytearray(saved.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    refusals = [
+        (["--load-session", damaged], 2, "--load-session: .*damaged"),
+        (["--load-session", saved, "--backend", "reference"], 2, "backend: expected a session of reference, found one of cpu"),
+        (["--load-session", saved, "--context", "4"], 2, "do not fit into its capacity of 4"),
+        (["--load-session", ROOT / "README.md"], 2, "expected a saved session, found another kind of file"),
+        (["--load-session", tmp_path / "absent"], 1, "cannot open: No such file"),
+        (["--save-session", tmp_path], 2, "expected the name of a file to write, found a directory"),
+    ]
+    for arguments, code, sentence in refusals:
+        if "--save-session" not in arguments:
+            arguments = [*arguments, "--save-session", damaged]
+        done = greedy(model, "--prompt", PROMPT, "--max-tokens", "4", *arguments)
+        assert done.returncode == code and done.stdout == b"", (arguments, done.stderr)
+        assert re.search(sentence, done.stderr.decode()), done.stderr
+        assert damaged.read_bytes() == data
+    done = kipp("run", *model, "--prompt", PROMPT, "--temperature", "-1", "--save-session", damaged)
+    assert done.returncode == 2 and damaged.read_bytes() == data
+
+
+def test_inspect_shows_what_a_session_holds(model, tmp_path):
+    saved = tmp_path / "saved"
+    run = run_json(model, "--prompt", PROMPT * 20, "--max-tokens", "4", "--save-session", saved)
+    shown = json.loads(kipp("inspect", "--json", saved).stdout)
+    assert shown["kind"] == "session" and shown["kv"] == "bf16" and shown["scheme"] == "bf16" and shown["backend"] == "cpu"
+    assert shown["tokens"] == run["usage"]["total_tokens"]
+    assert sum(part["bytes"] for part in shown["parts"]) == shown["file_bytes"] == saved.stat().st_size
+    text = kipp("inspect", saved).stdout.decode()
+    assert re.search(rf"tokens +{shown['tokens']}\n", text) and "keys and values" in text
+    saved.write_bytes(saved.read_bytes()[:-1])
+    done = kipp("inspect", saved)
+    assert done.returncode == 1 and b"expected" in done.stderr
+
+
 def test_closed_standard_input_is_a_sentence(model):
     run = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", KIPP, "run", *model], capture_output=True, timeout=60)
     assert run.returncode == 2 and b"prompt: expected" in run.stderr
