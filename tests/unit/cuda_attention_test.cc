@@ -12,6 +12,7 @@
 #include "model/config.h"
 #include "model/memory.h"
 #include "support/cuda_rows.h"
+#include "support/sanitized.h"
 
 namespace kipp::cuda {
 namespace {
@@ -194,6 +195,7 @@ void expect_attention(Sequences& sequences, const std::vector<float>& qkv, const
 // number of queries per KV head that the family has, with tasks of one warp and of four.
 TEST(CudaAttention, IsTheSoftmaxInDoubles) {
   for (const int group : {1, 2, 4, 5, 8}) {
+    if (test::kSanitized && group != 1 && group != 4) continue;
     std::vector<Item> items{{0, 1}, {31, 1}, {32, 1}, {127, 1}, {300, 1}, {5, 3}};
     if (group == 4) items.insert(items.end(), {{0, 40}, {120, 17}, {20, 64 / 4}});
     Sequences sequences(group, items);

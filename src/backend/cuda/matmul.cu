@@ -10,13 +10,14 @@
 //
 // few_rows_kernel, up to kFewRows tokens: a block owns 16 outputs, each of its 8 warps one slice;
 // the partial sums meet in shared memory. Weights stream past registers only, 16 (4-bit: 8) bytes a
-// lane.
-//   Bytes decide: W once from memory, in from L2. Per multiprocessor of an H200 18 bytes of W
-//   arrive per cycle at 4.2 TB/s; latency about 700 ns wants 23 KB in flight per multiprocessor.
-//   kAhead tiles per warp (bf16 4 KB) times 16 or more resident warps is 64 KB; 4-bit 16 KB at
-//   kAhead 4, so it goes 8 tiles ahead: 32 KB. 8B, bf16: qkv 50 MB 12 us, attn_out 34 MB 8 us,
-//   gate_up 201 MB 48 us, down 101 MB 24 us, head 1.24 GB 296 us: 3.6 ms in 36 layers, 276 tok/s
-//   before gaps.
+// lane, and the first of them are on their way before the kernel that makes the inputs has ended.
+//   Bytes decide: W once from memory, in from L2. At 4.2 TB/s a multiprocessor of an H200 gets 18
+//   bytes of W per cycle; 700 ns of latency want 23 KB in flight there. kAhead tiles per warp times
+//   24 resident warps are 96 KB (bf16, q8_0) or 36 to 48 KB (4-bit). 8B, bf16: qkv 50 MB 12 us,
+//   attn_out 34 MB 8 us, gate_up 201 MB 48 us, down 101 MB 24 us, head 1.24 GB 296 us: 3.6 ms in 36
+//   layers, 276 tok/s before gaps. Instructions per tile and warp, all of them: bf16 about 30 for
+//   1,024 bytes, 4-bit about 75 for 256; four schedulers at 18 bytes per cycle have 228 and 57
+//   slots, so 4-bit is bound by instructions at about 0.75 of the bandwidth, where its target is.
 // tile_kernel, more tokens: 128 outputs by 32, 64 or 128 tokens a block, operands through a ring in
 //   shared memory, weights dequantized between shared memory and tensor core. 64x32 per warp: 16
 //   instructions per tile and term against 4 + 4 loads of 16 bytes. mma.sync reaches about 60 % of
@@ -24,6 +25,10 @@
 //   512 rows of 8B (7.7 TFLOP) 17 ms with one term, 34 ms with two. wgmma is the step after this
 //   one. Where there are too few tiles for the processors, slices go to different blocks and a
 //   second kernel adds them up.
+// ptxas (nvcc 13.0, sm_90): few_rows 64 to 80 registers, no spills; tile 97 to 255, where 128
+// tokens
+//   of a quantized matrix spill 8 to 32 bytes per thread (2 accumulators of 64 are held), others
+//   none.
 //
 // Nothing of this has run on a GPU yet: times are predictions. The emulated build is tested against
 // double-precision loops (tests/unit/cuda_kernels_test.cc).
@@ -76,11 +81,14 @@ struct FewRowsShared {
   float partial[kSlices][kTokensOfMma][kTileRows];
 };
 
+// Tiles on their way per warp: what 80 registers hold, so that three blocks share a multiprocessor.
 template <Scheme scheme>
-constexpr int kAhead = scheme == Scheme::bf16 ? 4 : 8;
+constexpr int kAhead = scheme == Scheme::bf16           ? 4
+                       : scheme == Scheme::affine4_gs32 ? 6
+                                                        : 8;
 
 template <Scheme scheme, int kTerms>
-KIPP_KERNEL void KIPP_LAUNCH_BOUNDS(kThreads, 2) few_rows_kernel(Product p) {
+KIPP_KERNEL void KIPP_LAUNCH_BOUNDS(kThreads, 3) few_rows_kernel(Product p) {
   auto& shared = shared_as<FewRowsShared>();
   constexpr int kGroup = kAhead<scheme>;
   const int lane = lane_index();
