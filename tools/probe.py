@@ -42,6 +42,7 @@ def run_steps(
     taps: bool = False,
     threads: int = 0,
     weights: str = "packed",
+    deterministic: bool = False,
 ) -> list[Step]:
     """One dictionary per step. An error of the engine is a RuntimeError with its sentence. `kv`, where it is given, is
     the policy of a tiered store, all planes of which are held."""
@@ -56,6 +57,7 @@ def run_steps(
             "taps": taps,
             "threads": threads,
             "weights": weights,
+            "deterministic": deterministic,
             "steps": steps,
         }
         done = subprocess.run(
