@@ -292,9 +292,9 @@ TEST_F(ScoreWindows, BesideAnotherModelIsAsAgainstItsFile) {
   const auto other = test::open_twin_model("tiny-tied", Scheme::scale4_gs32, 8, "cpu");
   auto session = Session::create(other, kContext);
   ASSERT_TRUE(session);
-  const auto against =
-      score_windows(*other, *session, tokens, windows, false, {.against = &*saved});
-  const auto beside = score_windows(*other, *session, tokens, windows, true, {.beside = &session_});
+  const auto against = score_windows(*other, *session, tokens, windows, true, {.against = &*saved});
+  const auto beside =
+      score_windows(*other, *session, tokens, windows, false, {.beside = &session_});
   ASSERT_TRUE(against && beside);
   EXPECT_TRUE(std::ranges::equal(*beside, *against, equal));
   EXPECT_GT(summarize(*beside, true).divergence->mean, 1e-6);
