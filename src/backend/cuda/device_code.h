@@ -149,6 +149,17 @@ KIPP_DEVICE std::uint32_t high_halves(std::uint32_t low, std::uint32_t high) {
   return __byte_perm(low, high, 0x7632);
 }
 
+// (a & mask) | bits in one instruction: ptxas makes two of it where both are constants.
+KIPP_DEVICE std::uint32_t and_or(std::uint32_t a, std::uint32_t mask, std::uint32_t bits) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(a), "r"(mask), "r"(bits));
+  return result;
+}
+// 2^23 + byte i of a word.
+KIPP_DEVICE float byte_above_2_23(std::uint32_t word, int i) {
+  return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440u + static_cast<unsigned>(i)));
+}
+
 // Read once by the whole grid: not kept in the first-level cache.
 template <class T>
 KIPP_DEVICE T load_streaming(const void* from) {
@@ -186,6 +197,15 @@ KIPP_DEVICE void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint3
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// d = a b, without zeros to be written first.
+KIPP_DEVICE void mma_bf16_first(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
 }
 
 KIPP_DEVICE Words4 ldmatrix_x4_trans(const void* shared_row) {
@@ -315,6 +335,13 @@ KIPP_DEVICE std::uint32_t high_halves(std::uint32_t low, std::uint32_t high) {
   return (low >> 16) | (high & 0xffff0000u);
 }
 
+KIPP_DEVICE std::uint32_t and_or(std::uint32_t a, std::uint32_t mask, std::uint32_t bits) {
+  return (a & mask) | bits;
+}
+KIPP_DEVICE float byte_above_2_23(std::uint32_t word, int i) {
+  return bits_to_float(0x4b000000u | ((word >> (8 * i)) & 0xffu));
+}
+
 template <class T>
 KIPP_DEVICE T load_streaming(const void* from) {
   T value;
@@ -347,6 +374,12 @@ KIPP_DEVICE void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint3
                           std::uint32_t b1) {
   MmaArgument argument{d, a, {b0, b1}};
   emulation::warp_collective(&argument, mma_of_warp);
+}
+
+KIPP_DEVICE void mma_bf16_first(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                std::uint32_t b1) {
+  for (float& element : d) element = 0.0f;
+  mma_bf16(d, a, b0, b1);
 }
 
 inline void mma_of_warp(void* const* lanes) {

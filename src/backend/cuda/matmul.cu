@@ -27,7 +27,7 @@
 //   second kernel adds them up.
 // ptxas (nvcc 13.0, sm_90): few_rows 64 to 80 registers, no spills; tile 97 to 255, where 128
 // tokens
-//   of a quantized matrix spill 8 to 32 bytes per thread (2 accumulators of 64 are held), others
+//   of a quantized matrix and two terms spill 24 to 32 bytes per thread (2 accumulators of 64 are held), others
 //   none.
 //
 // Nothing of this has run on a GPU yet: times are predictions. The emulated build is tested against

@@ -104,13 +104,13 @@ struct TileOperands {
 // Bytes as the high halves of floats: 2^23 + (q + 128) less 2^23 + 128 is q, which needs 8 bits.
 KIPP_DEVICE std::uint32_t q8_pair(std::uint32_t biased, int first) {
   const float magic = 8388736.0f;  // 2^23 + 128
-  const float low = bits_to_float(0x4b000000u | ((biased >> (8 * first)) & 0xffu)) - magic;
-  const float high = bits_to_float(0x4b000000u | ((biased >> (8 * first + 8)) & 0xffu)) - magic;
+  const float low = byte_above_2_23(biased, first) - magic;
+  const float high = byte_above_2_23(biased, first + 1) - magic;
   return high_halves(float_to_bits(low), float_to_bits(high));
 }
 // BF16 128 + q less 136.
 KIPP_DEVICE std::uint32_t q4_pair(std::uint32_t nibbles, int pair) {
-  return sub_bf16(((nibbles >> (4 * pair)) & 0x000f000fu) | 0x43004300u, 0x43084308u);
+  return sub_bf16(and_or(nibbles >> (4 * pair), 0x000f000fu, 0x43004300u), 0x43084308u);
 }
 
 template <Scheme scheme>
@@ -174,12 +174,12 @@ KIPP_DEVICE void multiply_tile(float (&acc)[4], const TileOperands& w, const Til
       mma_bf16(acc, w.a[i], in.hi.w[2 * i], in.hi.w[2 * i + 1]);
     }
   } else {
-    float block[4] = {};
-    KIPP_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      if constexpr (kTerms == 2) mma_bf16(block, w.a[i], in.lo.w[2 * i], in.lo.w[2 * i + 1]);
-      mma_bf16(block, w.a[i], in.hi.w[2 * i], in.hi.w[2 * i + 1]);
-    }
+    float block[4];
+    const Words4& first = kTerms == 2 ? in.lo : in.hi;
+    mma_bf16_first(block, w.a[0], first.w[0], first.w[1]);
+    if constexpr (kTerms == 2) mma_bf16(block, w.a[0], in.hi.w[0], in.hi.w[1]);
+    if constexpr (kTerms == 2) mma_bf16(block, w.a[1], in.lo.w[2], in.lo.w[3]);
+    mma_bf16(block, w.a[1], in.hi.w[2], in.hi.w[3]);
     KIPP_UNROLL
     for (int c = 0; c < 4; ++c) {
       acc[c] = fma(scales.scale[c / 2], block[c], acc[c]);
