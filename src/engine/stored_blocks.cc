@@ -1,7 +1,6 @@
 #include "engine/stored_blocks.h"
 
 #include <algorithm>
-#include <ranges>
 #include <unordered_map>
 #include <vector>
 
@@ -43,7 +42,8 @@ void BlockSaver::look() {
     for (std::optional<BlockId> at = block; at && !chain.contains(*at); at = index.parent(*at)) {
       path.push_back(*at);
     }
-    for (const BlockId next : path | std::views::reverse) {
+    std::ranges::reverse(path);
+    for (const BlockId next : path) {
       const auto parent = index.parent(next);
       const std::uint64_t hash =
           prefix_hash(parent ? chain.at(*parent) : index.salt(next), index.tokens(next));
@@ -63,7 +63,8 @@ bool BlockSaver::save_next() {
   for (std::optional<BlockId> at = block; at; at = index.parent(*at)) path.push_back(*at);
   std::vector<Token> tokens;
   tokens.reserve(path.size() * kBlockPositions);
-  for (const BlockId at : path | std::views::reverse) {
+  std::ranges::reverse(path);
+  for (const BlockId at : path) {
     const BlockTokens held = index.tokens(at);
     tokens.insert(tokens.end(), held.begin(), held.end());
   }
