@@ -113,7 +113,8 @@ Result<LoadedModel> load_model(const ServeFlags& flags, const ServeSettings& set
 Result<void> warm_up(Engine& engine) {
   std::promise<std::optional<Error>> ended;
   Request request;
-  request.prompt.assign(kBlockPositions - 1, 0);  // less than a block: nothing of it stays cached
+  // With the first token drawn less than a block, so that nothing of it stays cached.
+  request.prompt.assign(kBlockPositions - 2, 0);
   request.max_tokens = 2;
   request.ignore_eos = true;
   const auto id = engine.submit(std::move(request), [&](RequestId, Event event) {
