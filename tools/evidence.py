@@ -36,6 +36,7 @@ CONTEXTS = [1024, 2048, 4096, 8192, 16384, 32768]
 LAYERS = 28  # of the 0.6B and 1.7B shapes, for arithmetic; without `up` and `exempt` no policy depends on them
 RECALL_RANGES = [(16, 64), (64, 256), (256, 1024), (1024, 2048), (2048, 4096), (6500, 7500)]  # tokens
 WIDTHS = ["int8", "int4", "int2"]
+NARROW = ["int4", "int2"]  # layer by layer
 
 Figures = dict  # of one part, as in kv_evidence.json
 
@@ -46,16 +47,24 @@ class Kipp:
     def __init__(self, program: pathlib.Path, model: list[str], flags: list[str]) -> None:
         self.program, self.model, self.flags = program, model, flags
 
-    def json(self, command: str, *arguments: object, compute: bool = True) -> dict:
-        line = [str(self.program), command, *map(str, arguments), "--kv-unproven", *self.model]
-        line += self.flags if compute else []
+    def json(self, command: str, *arguments: object, backend: str | None = None) -> dict:
+        """`backend` in place of the one that the flags name."""
+        flags = self.flags
+        if backend:
+            named = [at for at, flag in enumerate(flags) if flag == "--backend"]
+            flags = [flag for at, flag in enumerate(flags) if at not in named and at - 1 not in named]
+            flags = [*flags, "--backend", backend]
+        line = [str(self.program), command, *map(str, arguments), "--kv-unproven", *self.model, *flags]
         print("$ kipp", *line[1:], file=sys.stderr, flush=True)
         return json.loads(subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
-    def layers(self) -> int:
-        path = [flag for flag in self.model if flag != "--model"]
-        line = [self.program, "inspect", *path, "--json"]
-        return json.loads(subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout)["config"]["layers"]
+    def layers(self, checkpoint: str) -> int:
+        """Of a model file, or of a checkpoint by its id."""
+        file = [word for word in self.model[1:] if pathlib.Path(word).exists()]
+        about = ["inspect", *file] if file else ["checkpoints"]
+        out = subprocess.run([self.program, *about, "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        entries = [json.loads(out)] if file else json.loads(out)
+        return next(one["config"]["num_hidden_layers"] for one in entries if file or one["id"] == checkpoint)
 
 
 # --- measuring
@@ -107,7 +116,7 @@ def measure_floor(kipp: Kipp, args: argparse.Namespace) -> Figures:
     text = ["--file", args.text, "--limit", args.floor_tokens, "--context", args.floor_tokens, "--json", "--kv", "bf16"]
     with tempfile.TemporaryDirectory() as folder:
         rows = pathlib.Path(folder) / "reference.logits"
-        kipp.json("perplexity", *text, "--backend", "reference", "--save-logits", rows, compute=False)
+        kipp.json("perplexity", *text, "--save-logits", rows, backend="reference")
         report = kipp.json("perplexity", *text, "--against", rows)
     return {key: report[key] for key in ("model", "scheme", "backend", "tokens", "kl")}
 
@@ -172,20 +181,24 @@ def measure_sensitivity(kipp: Kipp, args: argparse.Namespace) -> Figures:
     n = args.sensitivity_tokens
     text = ["--file", args.text, "--limit", n, "--context", n, "--json", "--against-kv", "bf16"]
 
-    def mean(words: str) -> dict:
-        report = kipp.json("perplexity", *text, "--kv", words)
-        return {"kl": report["kl"]["mean"], "same_top": report["kl"]["same_top"]}
+    def report(words: str) -> dict:
+        return kipp.json("perplexity", *text, "--kv", words)
 
-    layers = kipp.layers()
+    def mean(words: str) -> dict:
+        kl = report(words)["kl"]
+        return {"kl": kl["mean"], "same_top": kl["same_top"]}
+
+    model = report("bf16")["model"]
+    layers = kipp.layers(model)
     whole = {
         f"{side} {width} {'rotated' if rotate else 'plain'}": mean(one_width(side, width, rotate))
         for side in "KV" for width in WIDTHS for rotate in (True, False)
     }  # fmt: skip
     by_layer = {
         f"{side} {width}": [mean(one_width(side, width, only=layer, layers=layers)) for layer in range(layers)]
-        for side in "KV" for width in ("int4", "int2")
+        for side in "KV" for width in NARROW
     }  # fmt: skip
-    return {"tokens": n, "layers": layers, "whole": whole, "by_layer": by_layer}
+    return {"model": model, "tokens": n, "layers": layers, "whole": whole, "by_layer": by_layer}
 
 
 def measure_speed(args: argparse.Namespace, flags: list[str]) -> Figures:

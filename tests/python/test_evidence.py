@@ -213,6 +213,28 @@ def test_a_tiered_cache_differs_by_little_and_alike_in_chunks(folder, kv):
     assert chunks["kv"] == kv
 
 
+def test_a_run_from_command_to_page(folder, monkeypatch):
+    monkeypatch.setattr(evidence, "TIERED", ["tiered"])
+    monkeypatch.setattr(evidence, "WIDTHS", ["int4"])
+    monkeypatch.setattr(evidence, "NARROW", ["int2"])
+    counts = {"tokens": 70, "decoded": 40, "floor-tokens": 8, "sensitivity-tokens": 40}
+    flags = [word for name, n in counts.items() for word in (f"--{name}", str(n))]
+    flags += ["--model", str(folder / "tiny.gguf"), "--allow-synthetic", "--backend", "cpu"]
+    parts = ["floor", "divergence", "sensitivity"]
+    monkeypatch.setattr(sys, "argv", ["evidence.py", *parts, "--kipp", str(KIPP), "--out", str(folder / "out"), *flags])
+    assert evidence.main() == 0
+    figures = json.loads((folder / "out" / "plots" / "kv_evidence.json").read_text())
+    assert list(figures) == parts
+    assert 0 < figures["floor"]["kl"]["max"] < 1e-6
+    assert figures["divergence"]["presets"]["tiered"]["kl"]["mean"] < 0.01
+    assert figures["divergence"]["decoded_is_chunked"] == {"tiered": True}
+    layers = figures["sensitivity"]["layers"]
+    assert [len(cells) for cells in figures["sensitivity"]["by_layer"].values()] == [layers, layers]
+    assert all(cell["kl"] > 0 for cells in figures["sensitivity"]["by_layer"].values() for cell in cells)
+    page = (folder / "out" / "KV.md").read_text()
+    assert "| keys | int4 |" in page and "met" in page and "missed" not in page
+
+
 def test_perplexity_compares_with_one_thing(folder):
     run = kipp(folder, "perplexity", "--tokens", "ids.json", "--against", "x", "--against-kv", "bf16")
     assert run.returncode == 2 and "--against" in run.stderr
