@@ -6,7 +6,8 @@
 namespace kipp {
 namespace {
 
-// What one step puts in place of stored blocks: 4 ms at 4 GB/s, beside a step that takes tens.
+// What one step puts in place of stored blocks, so that streams beside it wait for a copy of no
+// more than this.
 constexpr std::size_t kRestoredBytes = std::size_t{16} << 20;
 
 // Backend and options agreed, so that every admitted sequence can have its token in every step.

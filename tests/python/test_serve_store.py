@@ -58,6 +58,24 @@ def test_a_restart_loses_nothing_and_changes_no_bit(cold, tmp_path):
     assert "blocks        1 of 32 positions" in shown
 
 
+def test_bit_planes_come_back_as_they_were(tmp_path):
+    prompt = [(i * 7919) % 150_000 for i in range(760)]  # beyond the far edge of every band
+    longer = prompt + PROMPT[:40]
+    tiered = ["--kv", "tiered"]
+    with Server(*tiered) as server:
+        cold = answer(server, longer)[0]
+    with Server(*tiered, "--session-dir", str(tmp_path)) as server:
+        answer(server, prompt)
+        assert server.stop() == 0, server.log
+    with Server(*tiered, "--session-dir", str(tmp_path)) as server:
+        assert answer(server, longer) == (cold, len(prompt) // BLOCK * BLOCK)
+        assert server.metrics()["kipp_session_store_restored_total"] == len(prompt) // BLOCK
+        assert server.stop() == 0, server.log
+    # Another policy's answer is another one, and so are its blocks.
+    with Server("--kv", "int8", "--session-dir", str(tmp_path)) as server:
+        assert answer(server, prompt)[1] == 0
+
+
 def test_what_an_idle_server_wrote_survives_its_violent_end(cold, tmp_path):
     store = ["--session-dir", str(tmp_path)]
     with Server(*store) as server:
