@@ -80,7 +80,7 @@ KIPP_API const char* kipp_last_error(void);
 
 typedef struct kipp_model_options {
   size_t size;
-  const char* backend;   /* needed: "cpu" or "reference"; nothing falls back */
+  const char* backend;   /* needed: "cpu", "cuda" or "reference"; nothing falls back */
   const char* kv_policy; /* needed: how keys and values are kept: "bf16" */
   const char* weights;   /* "packed" (also if NULL): a copy in the order the kernels read;
                           * "mapped": left in the file, half the memory, slower */

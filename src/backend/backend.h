@@ -71,6 +71,8 @@ struct LoadOptions {
 
 struct BackendInfo {
   std::string_view name;
+  // What a saved session names, because its bits depend on it: `name` where there is one way only.
+  std::string_view arithmetic = name;
   int max_step_tokens = 0;  // the most tokens one eval takes, all items together
   int max_logit_rows = 0;   // the most rows of logits one eval returns, all items together
   int threads = 1;          // that compute, once loaded

@@ -73,7 +73,7 @@ SessionOrigin origin_of(const Artifact& artifact, const Backend& backend, const 
           .kv = tiered                            ? kv.cache.policy.name()
                 : kv.cache.store == KvStore::bf16 ? "bf16"
                                                   : "f32",
-          .backend = std::string(backend.info().name),
+          .backend = std::string(backend.info().arithmetic),
           .block_bytes = backend.block_bytes(),
           .block_stretches = static_cast<std::size_t>(artifact.config().layers) * 2 * kKvHeads,
           .plane_units =

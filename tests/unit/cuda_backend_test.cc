@@ -535,6 +535,19 @@ TEST(CudaSessions, ASavedSessionGoesOnWithTheSameBits) {
   ASSERT_TRUE(restored) << restored.error().message;
   ASSERT_TRUE(other.append(17));
   EXPECT_TRUE(same_bits(other.logits(), expected));
+
+  // What the fast mode has computed is not what deterministic mode would have.
+  const auto strict = Model::open(test::tiny_artifact_path("tiny-tied", Scheme::bf16),
+                                  {.backend = "cuda",
+                                   .allow_synthetic = true,
+                                   .kv_blocks = kBlocks,
+                                   .load = {.threads = 1, .deterministic = true}});
+  ASSERT_TRUE(strict) << strict.error().message;
+  auto third = Session::create(*strict, 64).value();
+  const auto refused = third.restore(path);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr("cuda, deterministic"), HasSubstr("cuda.session")));
 }
 
 }  // namespace
