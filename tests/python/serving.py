@@ -16,6 +16,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KIPP = pathlib.Path(os.environ.get("KIPP_BUILD", ROOT / "build")) / "kipp"
 PATIENCE = 120  # seconds; sanitized builds are slow
+FLAGS = os.environ.get("KIPP_SERVE_FLAGS", "").split()  # of every server: all its tests with --kv tiered
 
 
 class Server:
@@ -23,7 +24,7 @@ class Server:
 
     def __init__(self, *arguments: str, env: dict[str, str] | None = None, wait: bool = True) -> None:
         self.process = subprocess.Popen(
-            [KIPP, "serve", *([] if "--port" in arguments else ["--port", "0"]), *arguments],
+            [KIPP, "serve", *([] if "--port" in arguments else ["--port", "0"]), *FLAGS, *arguments],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
