@@ -30,6 +30,7 @@ constexpr std::array<Preset, 4> kPresets = {{
 
 constexpr std::array<std::string_view, kPresets.size()> kPresetNames = {"bf16", "int8", "tiered",
                                                                         "tiered-max"};
+constexpr int kMostBandBlocks = 1 << 20;  // bands are added up
 constexpr Tier kBf16 = {BitWidth::bf16, BitWidth::bf16};
 
 std::pair<std::string_view, std::string_view> cut(std::string_view text, char at) {
@@ -72,6 +73,10 @@ Result<Banded> parse_banded(std::string_view band, std::string_view text) {
   if (!blocks || *blocks < 0) {
     return fail(ErrorCode::invalid, "kv: {}: expected blocks:width, as in {}=8:int8, found \"{}\"",
                 band, band, text);
+  }
+  if (*blocks > kMostBandBlocks) {
+    return fail(ErrorCode::invalid, "kv: {}: expected at most {} blocks, found {}", band,
+                kMostBandBlocks, *blocks);
   }
   KIPP_TRY_ASSIGN(tier, parse_tier(band, width));
   return Banded{*blocks, tier};

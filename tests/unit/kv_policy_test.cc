@@ -136,6 +136,7 @@ TEST(KvPolicy, RefusesInASentence) {
             "kv: recent: expected blocks:width, as in recent=8:int8, found \"int8\"");
   EXPECT_EQ(refusal("recent=-1:int8"),
             "kv: recent: expected blocks:width, as in recent=8:int8, found \"-1:int8\"");
+  EXPECT_EQ(refusal("mid=1048577:int8"), "kv: mid: expected at most 1048576 blocks, found 1048577");
   EXPECT_EQ(refusal("near=8:int8"),
             "kv: expected sink, recent, mid, far, up, exempt or rotate, found \"near\"");
   EXPECT_EQ(refusal("far=int4,up=0,exempt=1"), "kv: expected up or exempt once, found another");
