@@ -145,7 +145,8 @@ TEST(TieredPool, TakesOpenPlanesOnlyForWhatStaysOpen) {
 void press(BlockPool& pool, std::uint64_t demotions) {
   static CacheSalt salt = 1000;
   const auto tokens = spell("aaaaaaaa");
-  while (pool.stats().demotions < demotions) {
+  for (int round = 0; pool.stats().demotions < demotions; ++round) {
+    ASSERT_LT(round, 20);
     auto table = BlockTable::admit(pool, {}, 8 * kBlockPositions, ++salt);
     ASSERT_TRUE(table);
     for (int at = 0; pool.stats().demotions < demotions && at < table->capacity();) {
