@@ -15,7 +15,8 @@ struct Proven {
   std::string_view checkpoint;
   std::string_view policy;
 };
-constexpr std::array kProven = {Proven{"kipp-demo", "int8"}, Proven{"kipp-demo", "tiered"}};
+constexpr std::array kProven = {Proven{"kipp-demo", "int8"}, Proven{"kipp-demo", "tiered"},
+                                Proven{"kipp-demo", "tiered-max"}};
 
 constexpr std::uint64_t kMostBlocks = 1 << 26;
 constexpr std::uint64_t kMostUnits = (std::uint64_t{1} << 31) - 1;  // counted in an int
@@ -116,7 +117,8 @@ Result<void> check_proven(const KvPolicy& policy, std::string_view checkpoint) {
     if (p.checkpoint == checkpoint) proven.push_back(p.policy);
   }
   if (std::ranges::find(proven, policy.name()) != proven.end()) return {};
-  return fail(ErrorCode::refused, "kv: expected {}, what is proven for {}, found {}",
+  return fail(ErrorCode::refused,
+              "kv: expected {}, what is proven for {}, found {}, which --kv-unproven accepts",
               fmt::join(proven, ", "), checkpoint, policy.name());
 }
 
