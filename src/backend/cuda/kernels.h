@@ -7,9 +7,11 @@
 //   Pointers are device memory, 16-byte aligned, owned by the caller, and stay alive and unchanged
 //   until the stream has passed the launch. A launch returns at once with a CUDA error code
 //   (0: enqueued; 1, cudaErrorInvalidValue, and nothing enqueued: shapes that do not fit together).
-//   Every op is a pure function of its rows: a row of the output has the same bits whatever other
-//   rows are in the step, at which index it stands and how many there are, on the same device and
-//   with the same `terms`. No op uses an atomic whose order could change a result.
+//   Launches of one stream may overlap (device_code.h): each waits for what it reads, but weights
+//   may be read before earlier launches have ended, so packing must be over before a step is
+//   enqueued. Every op is a pure function of its rows: a row of the output has the same bits
+//   whatever other rows are in the step, at which index it stands and how many there are, on the
+//   same device and with the same `terms`. No op uses an atomic whose order could change a result.
 //
 // Activations
 //   A row of `cols` activations takes 4 * cols bytes in one of two forms:
