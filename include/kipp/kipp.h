@@ -81,7 +81,8 @@ KIPP_API const char* kipp_last_error(void);
 typedef struct kipp_model_options {
   size_t size;
   const char* backend;   /* needed: "cpu", "cuda" or "reference"; nothing falls back */
-  const char* kv_policy; /* needed: how keys and values are kept: "bf16" */
+  const char* kv_policy; /* needed: how keys and values are kept: "bf16", "int8", "tiered",
+                          * "tiered-max", or a policy in words (docs/KV.md) */
   const char* weights;   /* "packed" (also if NULL): a copy in the order the kernels read;
                           * "mapped": left in the file, half the memory, slower */
   int32_t threads;       /* that compute; 0: one per core */
@@ -90,6 +91,9 @@ typedef struct kipp_model_options {
   /* While weights are made ready: bytes done, of how many. May be NULL. */
   void (*progress)(void* user, uint64_t done, uint64_t total);
   void* user;
+  int32_t kv_sequences;      /* sessions that share kv_blocks at a time, where kv_policy is not
+                              * "bf16": each has a window of its own beside its blocks; 0: one */
+  int32_t allow_unproven_kv; /* not 0: accept a kv_policy that was not proven on the checkpoint */
 } kipp_model_options;
 
 /* Opens a model file. */
@@ -105,7 +109,7 @@ typedef struct kipp_model_info {
   const char* id;          /* of the checkpoint: "qwen3-0.6b" */
   const char* scheme;      /* of its weights: "bf16", "q8_0", "affine4_gs32", "scale4_gs32" */
   const char* backend;     /* "cpu" */
-  const char* kv_policy;   /* "bf16" */
+  const char* kv_policy;   /* as given */
   int32_t context_length;  /* positions: the most a session can hold */
   int32_t kv_blocks;       /* of 32 positions each, for all sessions together */
   int32_t threads;         /* that compute */

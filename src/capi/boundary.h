@@ -64,6 +64,9 @@ Result<void> give(std::span<const T> from, T* out, std::size_t capacity, std::si
 // its number here.
 template <class T>
 inline constexpr std::size_t kFirstSize = sizeof(T);
+template <>
+inline constexpr std::size_t kFirstSize<kipp_model_options> = offsetof(kipp_model_options,
+                                                                       kv_sequences);
 
 template <class T>
 Result<std::size_t> checked_size(const T* pointer, const char* name) {

@@ -20,7 +20,9 @@ Result<ModelOptions> model_options(const kipp_model_options* given) {
   ModelOptions out{.backend = options.backend == nullptr ? "" : options.backend,
                    .allow_synthetic = options.allow_synthetic != 0,
                    .kv_blocks = options.kv_blocks,
-                   .kv = kv};
+                   .kv_sequences = std::max(1, options.kv_sequences),
+                   .kv = kv,
+                   .allow_unproven_kv = options.allow_unproven_kv != 0};
   if (options.weights != nullptr) {
     KIPP_TRY_ASSIGN(weights, parse_weight_store(options.weights));
     out.load.weights = weights;
