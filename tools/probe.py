@@ -42,7 +42,7 @@ def run_steps(
     taps: bool = False,
     threads: int = 0,
     weights: str = "packed",
-    deterministic: bool = False,
+    deterministic: bool = True,
 ) -> list[Step]:
     """One dictionary per step. An error of the engine is a RuntimeError with its sentence. `kv`, where it is given, is
     the policy of a tiered store, all planes of which are held."""

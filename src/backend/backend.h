@@ -63,10 +63,10 @@ struct LoadOptions {
   int threads = 0;  // 0: one per core
   WeightStore weights = WeightStore::packed;
   LoadProgress progress = {};
-  // Where a faster order of sums would depend on the size of a step, the one that does not: then a
-  // sequence has the same bits alone and in any batch, in any chunks, found in the cache or not,
-  // after a restart, with speculation or without. cuda alone has a choice; the others always do.
-  bool deterministic = false;
+  // A sequence has the same bits alone and in any batch, in any chunks, found in the cache or not,
+  // after a restart, with speculation or without. cuda alone has a faster way, whose precision
+  // depends on the size of a step; the others are always so.
+  bool deterministic = true;
 };
 
 struct BackendInfo {

@@ -21,7 +21,7 @@ struct ModelFlags {
   bool kv_unproven = false;
   std::optional<std::string> context;  // positions
   bool allow_synthetic = false;
-  bool deterministic = false;
+  bool deterministic = true;
 };
 
 void add_model_flags(CLI::App& command, ModelFlags& flags);

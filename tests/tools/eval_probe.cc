@@ -2,7 +2,7 @@
 // JSON:
 //   {"artifact": path, "backend": name, "kv_store": "bf16" | "f32" | "tiered", "kv": policy,
 //    "kv_blocks": n, "out": folder, "taps": bool, "threads": n, "weights": "packed" | "mapped",
-//    "deterministic": bool (false),
+//    "deterministic": bool (true),
 //    "steps": [[{"seq": 0, "pos": 0, "tokens": [..], "blocks": [..], "want": "none" | "last" |
 //    "all"}, ..], ..]}
 // Each line of standard output describes one file of little-endian float32, [rows, cols]:
@@ -82,7 +82,7 @@ kipp::Result<void> probe(const json& request) {
   KIPP_TRY(backend->load(artifact, kv,
                          {.threads = request.at("threads").get<int>(),
                           .weights = weights,
-                          .deterministic = request.value("deterministic", false)}));
+                          .deterministic = request.value("deterministic", true)}));
   if (kv.store == kipp::KvStore::tiered) hold_everything(*backend, kv.blocks);
   Output output(request.at("out").get<std::string>());
   if (request.at("taps").get<bool>()) {

@@ -18,7 +18,9 @@ constexpr std::size_t kAlignment = 256;
 // Slots for states of attention that several tasks share: 64 sequences of 16,384 positions.
 constexpr int kMaxStateSlots = 8192;
 // Steps of more rows are bound by arithmetic: there the second term of the inputs costs as much as
-// the first, while below the weights arrive later than both.
+// the first, while below the weights arrive later than both. Against the reference, demo
+// checkpoint, 72 positions in one step (emulated): two terms at most 3.6e-7 and the same arg max;
+// one term at most 8.1e-5, 5e-6 in the mean, and another arg max at one near tie.
 constexpr int kExactRows = 64;
 
 std::size_t aligned(std::size_t bytes) {
