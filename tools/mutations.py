@@ -20,6 +20,7 @@ REFERENCE_MATH = "src/backend/reference/reference_math.cc"
 TABLE = "src/kv/block_table.cc"
 INDEX = "src/kv/prefix_index.cc"
 POOL = "src/kv/block_pool.cc"
+LEDGER = "src/kv/plane_ledger.cc"
 SESSION = "src/engine/session.cc"
 SEQUENCE = "src/engine/sequence.cc"
 
@@ -33,6 +34,7 @@ REFERENCE = ["reference_ops_test", "invariance_test", "cpu_against_reference_tes
 STEP = ["step_plan_test", "cpu_ops_test", "invariance_test", "cpu_against_reference_test"]
 BOTH = ["reference_backend_test", "cpu_ops_test", "session_cache_test", "invariance_test"]
 CACHE = ["prefix_index_test", "block_pool_test", "block_table_test", "session_cache_test", "engine_test"]
+TIERS = ["plane_ledger_test", "tiered_pool_test"]
 ENGINE = ["session_test", "session_cache_test", "engine_test"]
 
 
@@ -200,7 +202,7 @@ MUTATIONS = [
     one(
         "missed copy-on-write: what must be copied is not",
         ENGINE, SESSION,
-        "if (block) model->backend().copy_blocks(std::span(&*block, 1));", "static_cast<void>(block);",
+        "    model->backend().copy_blocks(std::span(&*block, 1));", "    static_cast<void>(block);",
     ),
     one(
         "missed copy-on-write: a published block that is cut is written in place",
@@ -265,5 +267,75 @@ MUTATIONS = [
         "a sequence counts one adopted position too many",
         ENGINE, SEQUENCE,
         "  evaluated_ = resumed.positions;\n", "  evaluated_ = resumed.positions + (skipped > 0 ? 1 : 0);\n",
+    ),
+    # Planes of a tiered block
+    one(
+        "planes: readers are counted for the plane beside",
+        TIERS, LEDGER, "if (counts_[node(block, plane)]++ == 0)", "if (counts_[node(block, plane ^ 1)]++ == 0)",
+    ),
+    one(
+        "planes: what was used last is dropped first",
+        TIERS, LEDGER,
+        "drop(oldest_ / kMaxPlanes, bit(oldest_ % kMaxPlanes));",
+        "drop(newest_ / kMaxPlanes, bit(newest_ % kMaxPlanes));",
+    ),
+    one(
+        "planes: what another still reads is given up",
+        TIERS, LEDGER, "if (--count > 0) return;", "if (--count > 1) return;",
+    ),
+    one(
+        "tiers: the recent band ends one block early",
+        TIERS, LEDGER, "if (distance <= recent_blocks)", "if (distance < recent_blocks)",
+    ),
+    one(
+        "tiers: the recent band ends one block late",
+        TIERS, LEDGER, "if (distance <= recent_blocks)", "if (distance <= recent_blocks + 1)",
+    ),
+    one(
+        "tiers: the mid band ends one block early",
+        TIERS, LEDGER, "distance <= recent_blocks + mid_blocks)", "distance < recent_blocks + mid_blocks)",
+    ),
+    one(
+        "tiers: one sink too few",
+        TIERS, LEDGER, "return block < sink_blocks ? sink : at", "return block + 1 < sink_blocks ? sink : at",
+    ),
+    one(
+        "tiers: a table lets go of planes one block too early",
+        TIERS, TABLE, "need(block, plan.needed(query_block, block));", "need(block, plan.needed(query_block + 1, block));",
+    ),
+    one(
+        "tiers: codes are made for what is read after the step, not within it",
+        TIERS, TABLE,
+        "completes ? plan.needed(block + 1, block) : 0", "completes ? plan.needed(end / kBlockPositions, block) : 0",
+    ),
+    one(
+        "tiers: a block of drafts keeps no rows to go back to",
+        TIERS, TABLE, "if (!whole || !final) planes |= plan.open;", "if (!whole) planes |= plan.open;",
+    ),
+    one(
+        "tiers: a hit counts blocks that lack planes",
+        TIERS, POOL, "readable(admission.blocks, {})", "admission.blocks.size()",
+    ),
+    one(
+        "tiers: a duplicate keeps the planes that the published block has lost",
+        TIERS, POOL, "static_cast<PlaneBits>(held(block) & ~held(*equal))", "PlaneBits{0}",
+    ),
+    one(
+        "tiers: a block that is cut keeps its codes",
+        TIERS, TABLE, "    pool_->shed(blocks_[static_cast<std::size_t>(open)], pool_->plan().open);\n", "",
+    ),
+    one(
+        "tiers: a cut goes on in a published block",
+        TIERS, TABLE, "if (block < n_published_ || block >= size()) return false;", "if (block >= size()) return false;",
+    ),
+    one(
+        "tiers: a way back forgets that planes are gone",
+        TIERS, TABLE,
+        "if (readable < whole || !keeps_rows_of(whole)) return readable * kBlockPositions;",
+        "if (!keeps_rows_of(whole)) return whole * kBlockPositions;",
+    ),
+    one(
+        "tiers: a promise for planes is not returned",
+        TIERS, POOL, "  reserved_ -= blocks;\n  quotas_ -= quota;\n", "  reserved_ -= blocks;\n",
     ),
 ]
