@@ -191,7 +191,7 @@ std::vector<float> attend(const Cache& cache, const Tiers& tiers, std::span<cons
       blocks.push_back(cache.head(static_cast<std::size_t>(b), widths_of(tiers, b, pos)));
     }
     attend_tiered_run(run == 0 ? total->view() : next->view(), tile, *coded, blocks,
-                      pos + 1 - run * kRunPositions, blocks.front(), *scratch);
+                      pos + 1 - run * kRunPositions, blocks, *scratch);
     if (run > 0) {
       merge_run(total->view().codes, next->view().codes, tile.queries());
       merge_run(total->view().rows, next->view().rows, tile.queries());

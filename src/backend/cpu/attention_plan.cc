@@ -16,6 +16,9 @@ constexpr int kPartsPerThread = 4;
 // (Zen 4, 2026-11-30: 2.7 us a run of 256 positions, and 0.9 to 1.3 us for each query).
 constexpr std::int64_t kReadCost = 3;
 
+// For these memory is waited for rather than arithmetic.
+constexpr int kFewQueries = 8;
+
 constexpr std::size_t kLineFloats = 16;
 
 constexpr std::size_t state_floats_of(int queries) {
@@ -97,23 +100,30 @@ void AttentionPlan::cut_into_parts() {
     AttentionTile& tile = tiles_[static_cast<std::size_t>(t)];
     const std::size_t wanted = state_floats(tile) * kKvHeads * static_cast<std::size_t>(tile.runs) *
                                static_cast<std::size_t>(limits_.chains);
-    const bool split = limits_.threads > 1 && tile.runs > 1 && cost(tile, kAllRuns) > large &&
+    const bool split = tile.runs > 1 && wants_split(tile, large) &&
                        (states + wanted) * sizeof(float) <= states_.bytes().size();
     if (split) {
       tile.states = static_cast<std::ptrdiff_t>(states);
       states += wanted;
     }
-    for (int g = 0; g < kKvHeads; ++g) {
-      if (!split) {
-        parts_.push_back({.tile = t, .kv_head = g, .run = kAllRuns});
-        continue;
-      }
-      for (int run = 0; run < tile.runs; ++run) {
-        parts_.push_back({.tile = t, .kv_head = g, .run = run});
-      }
+    const int runs = split ? tile.runs : 1;
+    for (int i = 0; i < runs * kKvHeads; ++i) {
+      const int g = limits_.runs_before_heads ? i % kKvHeads : i / runs;
+      const int run = limits_.runs_before_heads ? i / kKvHeads : i % runs;
+      parts_.push_back({.tile = t, .kv_head = g, .run = split ? run : kAllRuns});
+    }
+    for (int g = 0; split && g < kKvHeads; ++g) {
       joins_.push_back({.tile = t, .kv_head = g, .run = kAllRuns});
     }
   }
+}
+
+bool AttentionPlan::wants_split(const AttentionTile& tile, std::int64_t large) const {
+  if (limits_.runs_before_heads &&
+      tile.positions * limits_.query_heads_per_kv_head <= kFewQueries) {
+    return true;
+  }
+  return limits_.threads > 1 && cost(tile, AttentionPart::kAllRuns) > large;
 }
 
 // Consecutive parts of about the same cost for each thread.

@@ -47,7 +47,10 @@ class AttentionPlan {
     int cached = 0;  // most positions of a sequence
     int max_step_tokens = 0;
     int threads = 0;
-    int chains = 1;                    // states that a run leaves of each query
+    int chains = 1;  // states that a run leaves of each query
+    // Of caches whose heads lie side by side in pieces too short for a CPU's own prefetching: tiles
+    // of few queries are always cut into runs, and all heads of a run follow each other.
+    bool runs_before_heads = false;
     bool tiles_end_at_blocks = false;  // no tile crosses a multiple of kBlockPositions
   };
 
@@ -73,6 +76,7 @@ class AttentionPlan {
   explicit AttentionPlan(const Limits& limits) : limits_(limits) {}
   void cut_into_tiles(const StepPlan& step);
   void cut_into_parts();
+  bool wants_split(const AttentionTile& tile, std::int64_t large) const;
   void share_parts();
   std::int64_t cost(const AttentionTile& tile, int run) const;
   std::size_t state_floats(const AttentionTile& tile) const;

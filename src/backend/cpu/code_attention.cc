@@ -108,36 +108,100 @@ void code_queries_on_target(CodedQueries& coded, const QueryTile& tile, bool rot
   }
 }
 
-void fetch_lines(const void* at, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; i += kLine) fetch_line(static_cast<const std::byte*>(at) + i);
+// Makes whole bytes of int8 codes: worth it where enough queries multiply them, and where they can.
+bool whole_codes([[maybe_unused]] BitWidth width, [[maybe_unused]] int queries) {
+#if HWY_TARGET == HWY_AVX3_DL
+  return width == BitWidth::int8 && queries > 2;
+#else
+  return false;
+#endif
 }
 
-void fetch(const TieredSide& side) {
-  if (side.rows != nullptr) return fetch_lines(side.rows, kHeadBytes);
-  constexpr std::size_t kPacked = std::size_t{kBlockPositions} * kPackedRow;
-  fetch_lines(side.codes.hi2, kPacked);
-  if (side.codes.mid2 != nullptr) fetch_lines(side.codes.mid2, kPacked);
-  if (side.codes.low4 != nullptr) fetch_lines(side.codes.low4, 2 * kPacked);
-  fetch_line(reinterpret_cast<const std::byte*>(side.codes.scales));
-  fetch_line(reinterpret_cast<const std::byte*>(side.codes.offsets));
-}
-
-void unpack_keys(const CodeHead& codes, CodeBytes& out) {
+void unpack_keys(const CodeHead& codes, [[maybe_unused]] bool whole, CodeBytes& out, Lines& lines) {
   const Planes top = {codes.hi2, codes.mid2};
-  if (codes.width == BitWidth::int2) return unpack_keys<Nibbles::top2>(top, out.top);
-  unpack_keys<Nibbles::top4>(top, out.top);
-  if (codes.width == BitWidth::int8) {
-    unpack_keys<Nibbles::low4>({codes.low4, nullptr}, out.low);
+  if (codes.width == BitWidth::int2) return unpack_keys<Nibbles::top2>(top, out.top, lines);
+  unpack_keys<Nibbles::top4>(top, out.top, lines);
+  if (codes.width != BitWidth::int8) return;
+  Lines nothing;
+  unpack_keys<Nibbles::low4>({codes.low4, nullptr}, out.low, nothing);
+#if HWY_TARGET == HWY_AVX3_DL
+  constexpr int kStep = kLanesAtOnce * 4;
+  if (whole) whole_bytes<kStep, CodeBytes::kNibbles, kStep>(out.top, out.low, out.whole);
+#endif
+}
+
+template <Nibbles kNibbles>
+void unpack_all_values(const Planes& planes, std::uint8_t* out, Lines& lines) {
+  for (int p = 0; p < kBlockPositions; p += 4) {
+    lines.take(Lines::kOfPart * 4 / kBlockPositions);
+    unpack_four_values<kNibbles>(planes, p, out);
   }
 }
 
-void unpack_values(const CodeHead& codes, CodeBytes& out) {
+void unpack_values(const CodeHead& codes, [[maybe_unused]] bool whole, CodeBytes& out,
+                   Lines& lines) {
   const Planes top = {codes.hi2, codes.mid2};
-  if (codes.width == BitWidth::int2) return unpack_values<Nibbles::top2>(top, out.top);
-  unpack_values<Nibbles::top4>(top, out.top);
-  if (codes.width == BitWidth::int8) {
-    unpack_values<Nibbles::low4>({codes.low4, nullptr}, out.low);
+  if (codes.width == BitWidth::int2) return unpack_all_values<Nibbles::top2>(top, out.top, lines);
+  unpack_all_values<Nibbles::top4>(top, out.top, lines);
+  if (codes.width != BitWidth::int8) return;
+  Lines nothing;
+  unpack_all_values<Nibbles::low4>({codes.low4, nullptr}, out.low, nothing);
+#if HWY_TARGET == HWY_AVX3_DL
+  constexpr int kStep = kNibbleRow;
+  if (whole) whole_bytes<kStep, kStep, 2 * kStep>(out.top, out.low, out.whole);
+#endif
+}
+
+// The sums of int8 codes from those of their halves.
+void join_halves(std::int32_t* top, const std::int32_t* low, int n) {
+  const IntTag d;
+  for (int i = 0; i < n; i += kWidth) {
+    hn::Store(hn::Add(hn::ShiftLeft<4>(hn::Load(d, top + i)), hn::Load(d, low + i)), d, top + i);
   }
+}
+
+// sums[q] = sum over channels of a query by the codes of each key: [queries][kBlockPositions].
+template <int kQueries>
+void multiply_keys(int queries, const CodeBytes& keys, BitWidth width, bool whole,
+                   const std::int8_t* high, const std::int8_t* low, std::int32_t* sums,
+                   std::int32_t* more, Lines& lines) {
+  if constexpr (kQueries > 1) {
+    if (queries < kQueries) {
+      return multiply_keys<kQueries - 1>(queries, keys, width, whole, high, low, sums, more, lines);
+    }
+  }
+#if HWY_TARGET == HWY_AVX3_DL
+  if (whole) return dot_of_keys<KeyBytes, kQueries>(keys.whole, high, low, sums, lines);
+#endif
+  dot_keys<kQueries>(keys.top, high, low, sums, lines);
+  if (width != BitWidth::int8) return;
+  Lines nothing;
+  dot_keys<kQueries>(keys.low, high, low, more, nothing);
+  join_halves(sums, more, kQueries * kLanesAtOnce);
+}
+
+// sums[q] = sum over positions of a query's weights by the codes of a chunk of lanes.
+template <int kQueries>
+void multiply_values(int queries, const CodeBytes& values, BitWidth width, bool whole, int chunk,
+                     const std::int8_t* high, const std::int8_t* low, std::int32_t* sums,
+                     std::int32_t* more, Lines& lines) {
+  if constexpr (kQueries > 1) {
+    if (queries < kQueries) {
+      return multiply_values<kQueries - 1>(queries, values, width, whole, chunk, high, low, sums,
+                                           more, lines);
+    }
+  }
+#if HWY_TARGET == HWY_AVX3_DL
+  if (whole) {
+    return dot_of_values<ValueBytes, kQueries>(values.whole + 2 * chunk * kNibbleRow, high, low,
+                                               sums, lines);
+  }
+#endif
+  dot_values<kQueries>(values.top, chunk, high, low, sums, lines);
+  if (width != BitWidth::int8) return;
+  Lines nothing;
+  dot_values<kQueries>(values.low, chunk, high, low, more, nothing);
+  join_halves(sums, more, kQueries * kLanesAtOnce);
 }
 
 class TieredRun {
@@ -151,48 +215,43 @@ class TieredRun {
 
   void attend(const TieredHead& block, int seen, const TieredHead& next) {
     work_.begin_block(seen);
-    fetch(next.keys);
+    Lines lines(next);
     if (block.keys.rows != nullptr) {
-      work_.score_rows(block.keys.rows, nullptr);
+      lines.take(Lines::kSlots / 2);
+      work_.score_rows(block.keys.rows, rows_of(next.keys));
     } else {
-      score_codes(block.keys.codes);
+      score_codes(block.keys.codes, lines);
     }
     const AttentionState& state = block.values.rows != nullptr ? state_.rows : state_.codes;
     work_.weigh(state);
-    fetch(next.values);
     if (block.values.rows != nullptr) {
-      work_.add_rows(state, block.values.rows, nullptr);
+      lines.take(Lines::kSlots / 2);
+      work_.add_rows(state, block.values.rows, rows_of(next.values));
     } else {
-      add_codes(block.values.codes);
+      add_codes(block.values.codes, lines);
     }
   }
 
  private:
-  void score_codes(const CodeHead& keys) {
+  static const std::byte* rows_of(const TieredSide& side) {
+    return reinterpret_cast<const std::byte*>(side.rows);
+  }
+
+  void score_codes(const CodeHead& keys, Lines& lines) {
     const Reading r = reading(keys.width);
-    const bool both = keys.width == BitWidth::int8;
-    unpack_keys(keys, scratch_.keys);
-    read_parameters(keys, r, scratch_.key_base, scratch_.key_step);
     const int n = work_.queries();
-    constexpr std::ptrdiff_t kStride = kBlockPositions * 4;
-    constexpr int kSteps = kHeadDim / 4;
+    const bool whole = whole_codes(keys.width, n);
+    unpack_keys(keys, whole, scratch_.keys, lines);
+    read_parameters(keys, r, scratch_.key_base, scratch_.key_step);
     for (int q = 0, share; q < n; q += share) {
       share = share_of(n - q, kDotQueries);
-      std::int32_t* top = scratch_.sums[0];
-      std::int32_t* low = scratch_.sums[1];
-      dot_share<kDotQueries>(share, scratch_.keys.top, kStride, kSteps, coded_.high[q],
-                             coded_.low[q], kHeadDim, top);
-      if (both) {
-        dot_share<kDotQueries>(share, scratch_.keys.low, kStride, kSteps, coded_.high[q],
-                               coded_.low[q], kHeadDim, low);
-      }
-      for (int i = 0; i < share; ++i) {
-        to_scores(q + i, r, top + i * kBlockPositions, both ? low + i * kBlockPositions : nullptr);
-      }
+      multiply_keys<kDotQueries>(share, scratch_.keys, keys.width, whole, coded_.high[q],
+                                 coded_.low[q], scratch_.sums, scratch_.more_sums, lines);
+      for (int i = 0; i < share; ++i) to_scores(q + i, r, scratch_.sums + i * kLanesAtOnce);
     }
   }
 
-  void to_scores(int q, const Reading& r, const std::int32_t* top, const std::int32_t* low) {
+  void to_scores(int q, const Reading& r, const std::int32_t* sums) {
     const Tag d;
     const IntTag di;
     const auto centre = hn::Set(di, coded_.sum[q] * r.greatest);
@@ -200,41 +259,29 @@ class TieredRun {
     const Vec scale = hn::Set(d, coded_.scale[q]);
     float* scores = work_.scores_of(q);
     for (int p = 0; p < kBlockPositions; p += kWidth) {
-      auto products = hn::Load(di, top + p);
-      if (low != nullptr) {
-        products = hn::Add(hn::ShiftLeft<4>(products), hn::Load(di, low + p));
-      }
-      const Vec centred = hn::ConvertTo(d, hn::Sub(hn::ShiftLeft<1>(products), centre));
+      const auto twice = hn::ShiftLeft<1>(hn::Load(di, sums + p));
+      const Vec centred = hn::ConvertTo(d, hn::Sub(twice, centre));
       const Vec score = hn::MulAdd(hn::Load(d, scratch_.key_step + p), centred,
                                    hn::Mul(hn::Load(d, scratch_.key_base + p), sum));
       hn::Store(hn::Mul(score, scale), d, scores + p);
     }
   }
 
-  void add_codes(const CodeHead& values) {
+  void add_codes(const CodeHead& values, Lines& lines) {
     const Reading r = reading(values.width);
-    const bool both = values.width == BitWidth::int8;
-    unpack_values(values, scratch_.values);
-    read_parameters(values, r, scratch_.value_base, scratch_.value_step);
     const int n = work_.queries();
+    const bool whole = whole_codes(values.width, n);
+    unpack_values(values, whole, scratch_.values, lines);
+    read_parameters(values, r, scratch_.value_base, scratch_.value_step);
     for (int q = 0; q < n; ++q) code_weights(q);
-    constexpr std::ptrdiff_t kStride = kHeadDim * 4;
-    constexpr int kSteps = kBlockPositions / 4;
     for (int q = 0, share; q < n; q += share) {
       share = share_of(n - q, kDotQueries);
-      for (int lane = 0; lane < kHeadDim; lane += kLanesAtOnce) {
-        std::int32_t* top = scratch_.sums[0];
-        std::int32_t* low = scratch_.sums[1];
-        dot_share<kDotQueries>(share, scratch_.values.top + lane * 4, kStride, kSteps,
-                               scratch_.weight_high[q], scratch_.weight_low[q], kBlockPositions,
-                               top);
-        if (both) {
-          dot_share<kDotQueries>(share, scratch_.values.low + lane * 4, kStride, kSteps,
-                                 scratch_.weight_high[q], scratch_.weight_low[q], kBlockPositions,
-                                 low);
-        }
+      for (int chunk = 0; chunk < kValueChunks; ++chunk) {
+        multiply_values<kDotQueries>(share, scratch_.values, values.width, whole, chunk,
+                                     scratch_.weight_high[q], scratch_.weight_low[q], scratch_.sums,
+                                     scratch_.more_sums, lines);
         for (int i = 0; i < share; ++i) {
-          add_sums(q + i, lane, r, top + i * kLanesAtOnce, both ? low + i * kLanesAtOnce : nullptr);
+          add_sums(q + i, chunk, r, scratch_.sums + i * kLanesAtOnce);
         }
       }
     }
@@ -266,22 +313,18 @@ class TieredRun {
     scratch_.weight_sum[q] = sum_of(di, sum);
   }
 
-  // kLanesAtOnce lanes of the state.
-  void add_sums(int q, int lane, const Reading& r, const std::int32_t* top,
-                const std::int32_t* low) {
+  // A chunk of lanes of the state.
+  void add_sums(int q, int chunk, const Reading& r, const std::int32_t* sums) {
     const Tag d;
     const IntTag di;
     const auto centre = hn::Set(di, scratch_.weight_sum[q] * r.greatest);
     const Vec unit = hn::Set(d, scratch_.weight_unit[q]);
     const Vec base = hn::Set(d, scratch_.base_sum[q]);
     const Vec factor = hn::Set(d, work_.factors()[q]);
-    float* out = state_.codes.out + q * kHeadDim + lane;
+    float* out = state_.codes.out + q * kHeadDim + chunk * kLanesAtOnce;
     for (int l = 0; l < kLanesAtOnce; l += kWidth) {
-      auto products = hn::Load(di, top + l);
-      if (low != nullptr) {
-        products = hn::Add(hn::ShiftLeft<4>(products), hn::Load(di, low + l));
-      }
-      const Vec centred = hn::ConvertTo(d, hn::Sub(hn::ShiftLeft<1>(products), centre));
+      const auto twice = hn::ShiftLeft<1>(hn::Load(di, sums + l));
+      const Vec centred = hn::ConvertTo(d, hn::Sub(twice, centre));
       const Vec kept = hn::MulAdd(hn::Load(d, out + l), factor, base);
       hn::Store(hn::MulAdd(unit, centred, kept), d, out + l);
     }
@@ -295,11 +338,11 @@ class TieredRun {
 
 void attend_tiered_run_on_target(const TieredState& state, const QueryTile& tile,
                                  const CodedQueries& coded, std::span<const TieredHead> blocks,
-                                 int seen, const TieredHead& ahead, TieredScratch& scratch) {
+                                 int seen, std::span<const TieredHead> ahead,
+                                 TieredScratch& scratch) {
   TieredRun run(state, tile, coded, scratch);
   for (std::size_t b = 0; b < blocks.size(); ++b) {
-    run.attend(blocks[b], seen - static_cast<int>(b) * kBlockPositions,
-               b + 1 < blocks.size() ? blocks[b + 1] : ahead);
+    run.attend(blocks[b], seen - static_cast<int>(b) * kBlockPositions, ahead[b]);
   }
 }
 
@@ -308,7 +351,7 @@ void natural_codes(const float* lanes, float* out, bool rotated) {
   for (int a = 0; a < 2; ++a) {
     for (int b = 0; b < 4; ++b) {
       for (int c = 0; c < 4; ++c) {
-        std::copy_n(lanes + 64 * a + 16 * c + 4 * b, 4, out + 64 * a + 16 * b + 4 * c);
+        std::copy_n(lanes + 32 * c + 16 * a + 4 * b, 4, out + 64 * a + 16 * b + 4 * c);
       }
     }
   }
@@ -370,8 +413,8 @@ void code_queries(CodedQueries& coded, const QueryTile& tile, bool rotated) {
 }
 
 void attend_tiered_run(const TieredState& state, const QueryTile& tile, const CodedQueries& coded,
-                       std::span<const TieredHead> blocks, int seen, const TieredHead& ahead,
-                       TieredScratch& scratch) {
+                       std::span<const TieredHead> blocks, int seen,
+                       std::span<const TieredHead> ahead, TieredScratch& scratch) {
   HWY_DYNAMIC_DISPATCH(attend_tiered_run_on_target)
   (state, tile, coded, blocks, seen, ahead, scratch);
 }

@@ -46,12 +46,12 @@ struct alignas(64) CodedQueries {
   std::int32_t sum[kTileQueries];  // of its dimensions
 };
 
-// Codes of 32 positions and 128 channels as the products want them: four at a time of what is
-// summed over (channels of keys, positions of values), as bytes below 16.
+// Codes of 32 positions and 128 channels as the products want them (code_kernel-inl.h).
 struct alignas(64) CodeBytes {
-  static constexpr int kBytes = kBlockPositions * kHeadDim;
-  std::uint8_t top[kBytes];  // the top four bits of codes, or two at int2
-  std::uint8_t low[kBytes];  // the low four of int8 codes
+  static constexpr int kNibbles = kBlockPositions * kHeadDim / 2;
+  std::uint8_t top[kNibbles];        // the top four bits of codes, or two at int2
+  std::uint8_t low[kNibbles];        // the low four of int8 codes
+  std::uint8_t whole[2 * kNibbles];  // int8 codes, where they are multiplied whole
 };
 
 // Of one thread.
@@ -66,17 +66,20 @@ struct alignas(64) TieredScratch {
   float weight_unit[kTileQueries];
   std::int32_t weight_sum[kTileQueries];
   float base_sum[kTileQueries];  // of weights times value_base
-  std::int32_t sums[2][kTileQueries * kBlockPositions];
+  // Of the queries in registers, kTileQueries at most.
+  std::int32_t sums[kTileQueries * kBlockPositions];
+  std::int32_t more_sums[kTileQueries * kBlockPositions];
 };
 
 // The tile's queries for keys that are codes.
 void code_queries(CodedQueries& coded, const QueryTile& tile, bool rotated);
 
 // Sets `state` from a run, as attend_run does. The tile's positions are all of one block, and only
-// the block they lie in may be seen in part.
+// the block they lie in may be seen in part. While block i is at hand the lines of ahead[i] are
+// asked for.
 void attend_tiered_run(const TieredState& state, const QueryTile& tile, const CodedQueries& coded,
-                       std::span<const TieredHead> blocks, int seen, const TieredHead& ahead,
-                       TieredScratch& scratch);
+                       std::span<const TieredHead> blocks, int seen,
+                       std::span<const TieredHead> ahead, TieredScratch& scratch);
 
 // The weighted means; `rotated` says whether values were turned before they were coded. Leaves
 // state.codes undefined.

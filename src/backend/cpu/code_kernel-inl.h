@@ -1,15 +1,15 @@
 // The inner loops of attention over codes: planes into bytes, and products of bytes.
 //
-// Products of bytes sum four neighbours into 32 bits. A side is laid out so that those four belong
-// to what is summed: four channels of a key, [channel / 4][position][4]; four positions of a value,
-// [position / 4][lane][4], where lane l is channel 64 a + 16 b + 4 c + d of
-// l = 64 a + 16 c + 4 b + d: bytes are interleaved within blocks of 128 bits, and never cross them.
-// Either is 32 lanes by steps of four, against the bytes of a query or of its weights in natural
-// order.
+// Products of bytes sum four neighbours into 32 bits, so a side is laid out with four neighbours of
+// what is summed over side by side: four channels of a key, [channel / 4][position][4], or four
+// positions of a value, [position / 4][lane][4]. The other factor is the bytes of a query, or of
+// its weights, in natural order.
 //
 // A row of 128 four-bit codes is 64 bytes, byte i holding channels i and i + 64, as low4 stores it;
-// of hi2 and mid2 the same is made, where byte i holds channels i, i + 32, i + 64 and i + 96 in two
-// bits each.
+// of hi2 and mid2, where byte i holds channels i, i + 32, i + 64 and i + 96 in two bits each, the
+// same is made. Such nibbles are what is laid out; they are split where they are used, in the
+// shadow of the products. Lane 32 c + 16 a + 4 b + d of values is channel 64 a + 16 b + 4 c + d:
+// bytes are interleaved within blocks of 128 bits and never cross them.
 //
 // Included once per target; no include guard.
 
@@ -20,8 +20,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "backend/cpu/code_attention.h"
 #include "backend/cpu/attention_tile-inl.h"
+#include "backend/cpu/code_attention.h"
 #include "kvquant/codec.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -30,7 +30,9 @@ namespace {
 
 inline constexpr int kPackedRow = kHeadDim / 4;  // bytes of a row of hi2 or mid2
 inline constexpr int kNibbleRow = kHeadDim / 2;
-inline constexpr int kLanesAtOnce = kBlockPositions;  // 32-bit lanes of dot_bytes
+inline constexpr int kLanesAtOnce = kBlockPositions;  // 32-bit lanes of a product
+static_assert(kLanesAtOnce == kLanes);
+inline constexpr int kValueChunks = kHeadDim / kLanesAtOnce;
 
 // Which planes are behind the bytes at hand.
 enum class Nibbles : std::uint8_t {
@@ -44,55 +46,124 @@ struct Planes {
   const std::uint8_t* b;  // mid2
 };
 
+// Asks for the lines of what is read later, a few at a time in slots along the work on a block. In
+// bursts they would fill the queue of outstanding loads and hold up what is at hand (Zen 4,
+// 2026-11-30, two queries, keys and values of int4 out of memory: 890 ns a block if lines of keys
+// are asked for along the products of keys and those of values along those of values, 460 as here,
+// and 370 with all in the second-level cache; BF16 rows 790 and 580).
+class Lines {
+ public:
+  // Of the work on a block of codes: a quarter each for unpacking and multiplying keys and values.
+  static constexpr int kSlots = 64;
+  static constexpr int kOfPart = kSlots / 4;
+
+  Lines() {}  // nothing
+  explicit Lines(const TieredHead& next) {
+    add(next.keys);
+    add(next.values);
+    int lines = 0;
+    for (int r = 0; r < ranges_; ++r) lines += left_[r];
+    rate_ = (lines + kSlots - 1) / kSlots;
+  }
+
+  HWY_INLINE void take(int slots) {
+    for (int n = slots * rate_; n > 0 && range_ < ranges_; --n) {
+      fetch_line(at_[range_]);
+      at_[range_] += kLine;
+      if (--left_[range_] == 0) ++range_;
+    }
+  }
+
+ private:
+  void add(const TieredSide& side) {
+    if (side.rows != nullptr) return;  // the kernels of rows have their own way
+    constexpr int kPacked = kBlockPositions * kPackedRow / static_cast<int>(kLine);
+    add(side.codes.scales, 1);
+    add(side.codes.offsets, 1);
+    add(side.codes.hi2, kPacked);
+    if (side.codes.mid2 != nullptr) add(side.codes.mid2, kPacked);
+    if (side.codes.low4 != nullptr) add(side.codes.low4, 2 * kPacked);
+  }
+  void add(const void* at, int lines) {
+    at_[ranges_] = static_cast<const std::byte*>(at);
+    left_[ranges_++] = lines;
+  }
+
+  static constexpr int kMostRanges = kvquant::kSides * 5;
+  const std::byte* at_[kMostRanges];
+  int left_[kMostRanges];
+  int ranges_ = 0;
+  int range_ = 0;  // at hand
+  int rate_ = 0;   // lines in a slot
+};
+
 #if HWY_TARGET == HWY_SCALAR
 
 inline constexpr int kDotQueries = 1;
 
+// Channels c and c + 64.
 template <Nibbles kNibbles>
-int nibble_at(const Planes& planes, int position, int channel) {
-  if (kNibbles == Nibbles::low4) {
-    return kvquant::get4(planes.a + position * kNibbleRow, kHeadDim, channel);
-  }
-  const int high = kvquant::get2(planes.a + position * kPackedRow, kHeadDim, channel);
-  if (kNibbles == Nibbles::top2) return high;
-  return 4 * high + kvquant::get2(planes.b + position * kPackedRow, kHeadDim, channel);
+std::uint8_t nibbles_at(const Planes& planes, int position, int c) {
+  if (kNibbles == Nibbles::low4) return planes.a[position * kNibbleRow + c];
+  const auto code = [&](int channel) {
+    const int high = kvquant::get2(planes.a + position * kPackedRow, kHeadDim, channel);
+    if (kNibbles == Nibbles::top2) return high;
+    return 4 * high + kvquant::get2(planes.b + position * kPackedRow, kHeadDim, channel);
+  };
+  return static_cast<std::uint8_t>(code(c) | code(c + kNibbleRow) << 4);
 }
 
 template <Nibbles kNibbles>
-void unpack_keys(const Planes& planes, std::uint8_t* out) {
+void unpack_keys(const Planes& planes, std::uint8_t* out, Lines& lines) {
+  lines.take(Lines::kOfPart);
   for (int p = 0; p < kBlockPositions; ++p) {
-    for (int c = 0; c < kHeadDim; ++c) {
-      out[(c / 4 * kBlockPositions + p) * 4 + c % 4] =
-          static_cast<std::uint8_t>(nibble_at<kNibbles>(planes, p, c));
+    for (int c = 0; c < kNibbleRow; ++c) {
+      out[(c / 4 * kBlockPositions + p) * 4 + c % 4] = nibbles_at<kNibbles>(planes, p, c);
     }
   }
 }
 
 template <Nibbles kNibbles>
-void unpack_values(const Planes& planes, std::uint8_t* out) {
+void unpack_four_values(const Planes& planes, int first, std::uint8_t* out) {
+  for (int p = first; p < first + 4; ++p) {
+    for (int c = 0; c < kNibbleRow; ++c) {
+      const int lane = c % 16 / 4 * 16 + c / 16 * 4 + c % 4;
+      out[(p / 4 * kNibbleRow + lane) * 4 + p % 4] = nibbles_at<kNibbles>(planes, p, c);
+    }
+  }
+}
+
+// Four codes by four bytes of a query.
+inline std::int32_t product(const std::uint8_t* codes, int shift, const std::int8_t* high,
+                            const std::int8_t* low) {
+  std::int32_t sum = 0;
+  for (int i = 0; i < 4; ++i) sum += (codes[i] >> shift & 15) * (256 * high[i] + low[i]);
+  return sum;
+}
+
+template <int kQueries>
+void dot_keys(const std::uint8_t* nibbles, const std::int8_t* high, const std::int8_t* low,
+              std::int32_t* sums, Lines& lines) {
+  lines.take(Lines::kOfPart);
   for (int p = 0; p < kBlockPositions; ++p) {
-    for (int c = 0; c < kHeadDim; ++c) {
-      const int lane = c / 64 * 64 + c % 16 / 4 * 16 + c % 64 / 16 * 4 + c % 4;
-      out[(p / 4 * kHeadDim + lane) * 4 + p % 4] =
-          static_cast<std::uint8_t>(nibble_at<kNibbles>(planes, p, c));
+    sums[p] = 0;
+    for (int c = 0; c < kNibbleRow; c += 4) {
+      const std::uint8_t* at = nibbles + (c / 4 * kBlockPositions + p) * 4;
+      sums[p] += product(at, 0, high + c, low + c) +
+                 product(at, 4, high + kNibbleRow + c, low + kNibbleRow + c);
     }
   }
 }
 
 template <int kQueries>
-void dot_bytes(const std::uint8_t* codes, std::ptrdiff_t stride, int steps, const std::int8_t* high,
-               const std::int8_t* low, std::ptrdiff_t query_bytes, std::int32_t* sums) {
-  for (int q = 0; q < kQueries; ++q) {
+void dot_values(const std::uint8_t* nibbles, int chunk, const std::int8_t* high,
+                const std::int8_t* low, std::int32_t* sums, Lines& lines) {
+  lines.take(Lines::kOfPart / kValueChunks);
+  std::fill_n(sums, kLanesAtOnce, 0);
+  for (int p = 0; p < kBlockPositions; p += 4) {
     for (int l = 0; l < kLanesAtOnce; ++l) {
-      std::int32_t sum = 0;
-      for (int s = 0; s < steps; ++s) {
-        for (int i = 0; i < 4; ++i) {
-          const int at = 4 * s + i;
-          sum += codes[s * stride + l * 4 + i] *
-                 (256 * high[q * query_bytes + at] + low[q * query_bytes + at]);
-        }
-      }
-      sums[q * kLanesAtOnce + l] = sum;
+      const std::uint8_t* at = nibbles + (p / 4 * kNibbleRow + 16 * chunk + l % 16) * 4;
+      sums[l] += product(at, l / 16 * 4, high + p, low + p);
     }
   }
 }
@@ -109,13 +180,12 @@ using IntVec = hn::Vec<IntTag>;
 
 inline constexpr int kVecBytes = static_cast<int>(hn::MaxLanes(Bytes()));
 
-// Queries in registers at once, each with two sums of all lanes.
+// Queries in registers at once, each with two sums of all lanes. With VNNI the codes of int8 are
+// multiplied whole; the others sum in 16 bits at first and take them four bits at a time.
 #if HWY_TARGET == HWY_AVX3_DL
 inline constexpr int kDotQueries = 6;
-#elif HWY_TARGET == HWY_AVX3
-inline constexpr int kDotQueries = 3;
 #else
-inline constexpr int kDotQueries = 1;
+inline constexpr int kDotQueries = HWY_TARGET == HWY_AVX3 ? 3 : 1;
 #endif
 
 HWY_INLINE ByteVec mask_of(int byte) { return hn::Set(Bytes(), static_cast<std::uint8_t>(byte)); }
@@ -177,21 +247,14 @@ HWY_INLINE void turn_rows(const std::uint8_t* rows, std::ptrdiff_t row_bytes, By
   out[3] = hn::BitCast(Bytes(), hn::InterleaveUpper(two, ab_high, ce_high));
 }
 
-// The codes of nibbles that hold channels c and c + 64.
-HWY_INLINE void split_nibbles(ByteVec nibbles, std::uint8_t* low, std::uint8_t* high) {
-  const ByteVec four = mask_of(0x0f);
-  hn::Store(hn::And(nibbles, four), Bytes(), low);
-  hn::Store(hn::And(shift_right<4>(nibbles), four), Bytes(), high);
-}
-
 template <Nibbles kNibbles>
-void unpack_keys(const Planes& planes, std::uint8_t* out) {
+void unpack_keys(const Planes& planes, std::uint8_t* out, Lines& lines) {
   // Bytes 4 n to 4 n + 3 of kWidth nibble rows from p on.
   const auto keep = [&](ByteVec nibbles, int n, int p) HWY_ATTR {
-    std::uint8_t* at = out + (n * kBlockPositions + p) * 4;
-    split_nibbles(nibbles, at, at + kNibbleRow / 4 * kBlockPositions * 4);
+    hn::Store(nibbles, Bytes(), out + (n * kBlockPositions + p) * 4);
   };
   for (int p = 0; p < kBlockPositions; p += kWidth) {
+    lines.take(Lines::kOfPart * kWidth / kBlockPositions);
     if constexpr (kNibbles == Nibbles::low4) {
       for (int j = 0; j < kNibbleRow / 16; ++j) {
         ByteVec turned[4];
@@ -253,33 +316,108 @@ HWY_INLINE ByteVec nibble_row(const Planes& planes, int position, int at) {
   }
 }
 
+// Positions p to p + 3.
 template <Nibbles kNibbles>
-void unpack_values(const Planes& planes, std::uint8_t* out) {
+HWY_INLINE void unpack_four_values(const Planes& planes, int p, std::uint8_t* out) {
   const Bytes d;
   const hn::Repartition<std::uint16_t, Bytes> pairs;
-  constexpr int kHalfLanes = kHeadDim / 2;
-  for (int p = 0; p < kBlockPositions; p += 4) {
-    std::uint8_t* quad = out + p * kHeadDim;
-    for (int at = 0; at < kNibbleRow; at += kVecBytes) {
-      const ByteVec row[4] = {
-          nibble_row<kNibbles>(planes, p, at), nibble_row<kNibbles>(planes, p + 1, at),
-          nibble_row<kNibbles>(planes, p + 2, at), nibble_row<kNibbles>(planes, p + 3, at)};
-      const auto ab_low = hn::BitCast(pairs, hn::InterleaveLower(row[0], row[1]));
-      const auto ab_high = hn::BitCast(pairs, hn::InterleaveUpper(d, row[0], row[1]));
-      const auto ce_low = hn::BitCast(pairs, hn::InterleaveLower(row[2], row[3]));
-      const auto ce_high = hn::BitCast(pairs, hn::InterleaveUpper(d, row[2], row[3]));
-      const hn::Vec<decltype(pairs)> quads[4] = {
-          hn::InterleaveLower(ab_low, ce_low), hn::InterleaveUpper(pairs, ab_low, ce_low),
-          hn::InterleaveLower(ab_high, ce_high), hn::InterleaveUpper(pairs, ab_high, ce_high)};
-      for (int k = 0; k < 4; ++k) {
-        std::uint8_t* to = quad + k * kNibbleRow + at;
-        split_nibbles(hn::BitCast(d, quads[k]), to, to + kHalfLanes * 4);
-      }
+  std::uint8_t* four = out + p * kNibbleRow;
+  for (int at = 0; at < kNibbleRow; at += kVecBytes) {
+    const ByteVec row[4] = {
+        nibble_row<kNibbles>(planes, p, at), nibble_row<kNibbles>(planes, p + 1, at),
+        nibble_row<kNibbles>(planes, p + 2, at), nibble_row<kNibbles>(planes, p + 3, at)};
+    const auto ab_low = hn::BitCast(pairs, hn::InterleaveLower(row[0], row[1]));
+    const auto ab_high = hn::BitCast(pairs, hn::InterleaveUpper(d, row[0], row[1]));
+    const auto ce_low = hn::BitCast(pairs, hn::InterleaveLower(row[2], row[3]));
+    const auto ce_high = hn::BitCast(pairs, hn::InterleaveUpper(d, row[2], row[3]));
+    const hn::Vec<decltype(pairs)> fours[4] = {
+        hn::InterleaveLower(ab_low, ce_low), hn::InterleaveUpper(pairs, ab_low, ce_low),
+        hn::InterleaveLower(ab_high, ce_high), hn::InterleaveUpper(pairs, ab_high, ce_high)};
+    for (int k = 0; k < 4; ++k) {
+      hn::Store(hn::BitCast(d, fours[k]), d, four + k * kNibbleRow + at);
     }
   }
 }
 
+HWY_INLINE ByteVec low_nibbles(ByteVec v) { return hn::And(v, mask_of(0x0f)); }
+HWY_INLINE ByteVec high_nibbles(ByteVec v) { return low_nibbles(shift_right<4>(v)); }
+
+// What a step of a product reads: the codes of all lanes for kFours fours of what is summed over,
+// of which the first is number `step` of the query's and the others follow kNextFour later.
+struct KeyNibbles {
+  static constexpr int kSteps = kNibbleRow / 4;
+  static constexpr int kFours = 2;
+  static constexpr int kNextFour = kSteps;
+  static HWY_INLINE void load(const std::uint8_t* codes, int step,
+                              ByteVec (&code)[kFours][kVectors]) {
+    for (int v = 0; v < kVectors; ++v) {
+      const ByteVec both = hn::Load(Bytes(), codes + step * kLanesAtOnce * 4 + v * kVecBytes);
+      code[0][v] = low_nibbles(both);
+      code[1][v] = high_nibbles(both);
+    }
+  }
+};
+struct KeyBytes {
+  static constexpr int kSteps = kHeadDim / 4;
+  static constexpr int kFours = 1;
+  static constexpr int kNextFour = 0;
+  static HWY_INLINE void load(const std::uint8_t* codes, int step,
+                              ByteVec (&code)[kFours][kVectors]) {
+    for (int v = 0; v < kVectors; ++v) {
+      code[0][v] = hn::Load(Bytes(), codes + step * kLanesAtOnce * 4 + v * kVecBytes);
+    }
+  }
+};
+// One chunk of 32 lanes.
+struct ValueNibbles {
+  static constexpr int kSteps = kBlockPositions / 4;
+  static constexpr int kFours = 1;
+  static constexpr int kNextFour = 0;
+  static HWY_INLINE void load(const std::uint8_t* codes, int step,
+                              ByteVec (&code)[kFours][kVectors]) {
+    constexpr int kHalf = kVectors / 2;
+    for (int v = 0; v < kHalf; ++v) {
+      const ByteVec both = hn::Load(Bytes(), codes + step * kNibbleRow * 4 + v * kVecBytes);
+      code[0][v] = low_nibbles(both);
+      code[0][v + kHalf] = high_nibbles(both);
+    }
+  }
+};
+struct ValueBytes {
+  static constexpr int kSteps = kBlockPositions / 4;
+  static constexpr int kFours = 1;
+  static constexpr int kNextFour = 0;
+  static HWY_INLINE void load(const std::uint8_t* codes, int step,
+                              ByteVec (&code)[kFours][kVectors]) {
+    for (int v = 0; v < kVectors; ++v) {
+      code[0][v] = hn::Load(Bytes(), codes + step * kHeadDim * 4 + v * kVecBytes);
+    }
+  }
+};
+
+HWY_INLINE IntVec four_bytes(const std::int8_t* at) {
+  std::int32_t four;
+  std::memcpy(&four, at, sizeof(four));
+  return hn::Set(IntTag(), four);
+}
+
 #if HWY_TARGET == HWY_AVX3_DL
+
+// Codes of int8 from their nibbles: of each step's lanes first the channels, or lanes, of the low
+// nibbles and then those of the high ones, kLater bytes on.
+template <int kStepBytes, int kLater, int kOutStep>
+void whole_bytes(const std::uint8_t* top, const std::uint8_t* low, std::uint8_t* out) {
+  const Bytes d;
+  for (int s = 0; s < kBlockPositions * kNibbleRow / kStepBytes; ++s) {
+    for (int at = 0; at < kStepBytes; at += kVecBytes) {
+      const ByteVec t = hn::Load(d, top + s * kStepBytes + at);
+      const ByteVec l = hn::Load(d, low + s * kStepBytes + at);
+      std::uint8_t* to = out + s * kOutStep + at;
+      hn::Store(hn::Or(shift_left<4>(low_nibbles(t)), low_nibbles(l)), d, to);
+      hn::Store(hn::Or(hn::AndNot(mask_of(0x0f), t), high_nibbles(l)), d, to + kLater);
+    }
+  }
+}
 
 // acc + the sums of four products. Highway 1.0.3 takes this target's instructions for those of
 // another extension, so the compiler would not inline the intrinsic.
@@ -288,29 +426,29 @@ HWY_INLINE IntVec add_products(IntVec acc, ByteVec codes, IntVec four) {
   return acc;
 }
 
-template <int kQueries>
-HWY_INLINE void dot_bytes(const std::uint8_t* codes, std::ptrdiff_t stride, int steps,
-                          const std::int8_t* high, const std::int8_t* low,
-                          std::ptrdiff_t query_bytes, std::int32_t* sums) {
+// sums[q] = sum over fours of codes by the integers 256 * high + low of query q: [kLanesAtOnce].
+// Calls beside(step) on the way.
+template <class Codes, int kQueries, class Beside>
+HWY_INLINE void dot(const std::uint8_t* codes, const std::int8_t* high, const std::int8_t* low,
+                    std::ptrdiff_t query_bytes, std::int32_t* sums, const Beside& beside) {
   const IntTag d;
   IntVec of_high[kQueries][kVectors], of_low[kQueries][kVectors];
   for (int q = 0; q < kQueries; ++q) {
     for (int v = 0; v < kVectors; ++v) of_high[q][v] = of_low[q][v] = hn::Zero(d);
   }
-  for (int s = 0; s < steps; ++s) {
-    ByteVec code[kVectors];
-    for (int v = 0; v < kVectors; ++v) {
-      code[v] = hn::Load(Bytes(), codes + s * stride + v * kVecBytes);
-    }
-    for (int q = 0; q < kQueries; ++q) {
-      std::int32_t four[2];
-      std::memcpy(&four[0], high + q * query_bytes + 4 * s, 4);
-      std::memcpy(&four[1], low + q * query_bytes + 4 * s, 4);
-      const IntVec h = hn::Set(d, four[0]);
-      const IntVec l = hn::Set(d, four[1]);
-      for (int v = 0; v < kVectors; ++v) {
-        of_high[q][v] = add_products(of_high[q][v], code[v], h);
-        of_low[q][v] = add_products(of_low[q][v], code[v], l);
+  for (int s = 0; s < Codes::kSteps; ++s) {
+    ByteVec code[Codes::kFours][kVectors];
+    Codes::load(codes, s, code);
+    beside(s);
+    for (int f = 0; f < Codes::kFours; ++f) {
+      const std::ptrdiff_t at = 4 * (s + f * Codes::kNextFour);
+      for (int q = 0; q < kQueries; ++q) {
+        const IntVec h = four_bytes(high + q * query_bytes + at);
+        const IntVec l = four_bytes(low + q * query_bytes + at);
+        for (int v = 0; v < kVectors; ++v) {
+          of_high[q][v] = add_products(of_high[q][v], code[f][v], h);
+          of_low[q][v] = add_products(of_low[q][v], code[f][v], l);
+        }
       }
     }
   }
@@ -349,32 +487,31 @@ HWY_INLINE IntVec add_pairs(hn::Vec<Words> words) {
   return hn::Add(hn::ShiftRight<16>(hn::ShiftLeft<16>(both)), hn::ShiftRight<16>(both));
 }
 
-template <int kQueries>
-HWY_INLINE void dot_bytes(const std::uint8_t* codes, std::ptrdiff_t stride, int steps,
-                          const std::int8_t* high, const std::int8_t* low,
-                          std::ptrdiff_t query_bytes, std::int32_t* sums) {
-  constexpr int kSumsOfWords = 8;  // 8 * 2 * 15 * 128 < 2^15
+// As above.
+template <class Codes, int kQueries, class Beside>
+HWY_INLINE void dot(const std::uint8_t* codes, const std::int8_t* high, const std::int8_t* low,
+                    std::ptrdiff_t query_bytes, std::int32_t* sums, const Beside& beside) {
+  constexpr int kStepsOfWords = 8 / Codes::kFours;  // 8 * 2 * 15 * 128 < 2^15
   const IntTag d;
   std::fill_n(sums, kQueries * kLanesAtOnce, 0);
-  for (int first = 0; first < steps; first += kSumsOfWords) {
+  for (int first = 0; first < Codes::kSteps; first += kStepsOfWords) {
     hn::Vec<Words> of_high[kQueries][kVectors], of_low[kQueries][kVectors];
     for (int q = 0; q < kQueries; ++q) {
       for (int v = 0; v < kVectors; ++v) of_high[q][v] = of_low[q][v] = hn::Zero(Words());
     }
-    for (int s = first; s < first + kSumsOfWords; ++s) {
-      ByteVec code[kVectors];
-      for (int v = 0; v < kVectors; ++v) {
-        code[v] = hn::Load(Bytes(), codes + s * stride + v * kVecBytes);
-      }
-      for (int q = 0; q < kQueries; ++q) {
-        std::int32_t four[2];
-        std::memcpy(&four[0], high + q * query_bytes + 4 * s, 4);
-        std::memcpy(&four[1], low + q * query_bytes + 4 * s, 4);
-        const auto h = hn::BitCast(SignedBytes(), hn::Set(d, four[0]));
-        const auto l = hn::BitCast(SignedBytes(), hn::Set(d, four[1]));
-        for (int v = 0; v < kVectors; ++v) {
-          of_high[q][v] = hn::Add(of_high[q][v], pair_products(code[v], h));
-          of_low[q][v] = hn::Add(of_low[q][v], pair_products(code[v], l));
+    for (int s = first; s < first + kStepsOfWords; ++s) {
+      ByteVec code[Codes::kFours][kVectors];
+      Codes::load(codes, s, code);
+      beside(s);
+      for (int f = 0; f < Codes::kFours; ++f) {
+        const std::ptrdiff_t at = 4 * (s + f * Codes::kNextFour);
+        for (int q = 0; q < kQueries; ++q) {
+          const auto h = hn::BitCast(SignedBytes(), four_bytes(high + q * query_bytes + at));
+          const auto l = hn::BitCast(SignedBytes(), four_bytes(low + q * query_bytes + at));
+          for (int v = 0; v < kVectors; ++v) {
+            of_high[q][v] = hn::Add(of_high[q][v], pair_products(code[f][v], h));
+            of_low[q][v] = hn::Add(of_low[q][v], pair_products(code[f][v], l));
+          }
         }
       }
     }
@@ -390,6 +527,35 @@ HWY_INLINE void dot_bytes(const std::uint8_t* codes, std::ptrdiff_t stride, int 
 }
 
 #endif
+
+template <class Codes, int kQueries>
+HWY_INLINE void dot_of_keys(const std::uint8_t* codes, const std::int8_t* high,
+                            const std::int8_t* low, std::int32_t* sums, Lines& lines) {
+  constexpr int kEvery = Codes::kSteps / Lines::kOfPart;
+  dot<Codes, kQueries>(codes, high, low, kHeadDim, sums, [&](int step) HWY_ATTR {
+    if (step % kEvery == 0) lines.take(1);
+  });
+}
+template <class Codes, int kQueries>
+HWY_INLINE void dot_of_values(const std::uint8_t* codes, const std::int8_t* high,
+                              const std::int8_t* low, std::int32_t* sums, Lines& lines) {
+  dot<Codes, kQueries>(codes, high, low, kBlockPositions, sums, [&](int step) HWY_ATTR {
+    constexpr int kOfChunk = Lines::kOfPart / kValueChunks;
+    constexpr int kEvery = Codes::kSteps / kOfChunk;
+    if (step % kEvery == 0) lines.take(1);
+  });
+}
+
+template <int kQueries>
+HWY_INLINE void dot_keys(const std::uint8_t* nibbles, const std::int8_t* high,
+                         const std::int8_t* low, std::int32_t* sums, Lines& lines) {
+  dot_of_keys<KeyNibbles, kQueries>(nibbles, high, low, sums, lines);
+}
+template <int kQueries>
+HWY_INLINE void dot_values(const std::uint8_t* nibbles, int chunk, const std::int8_t* high,
+                           const std::int8_t* low, std::int32_t* sums, Lines& lines) {
+  dot_of_values<ValueNibbles, kQueries>(nibbles + chunk * kNibbleRow, high, low, sums, lines);
+}
 
 // Lane l of the result is lane l ^ kDistance.
 template <int kDistance>
@@ -442,18 +608,6 @@ inline void hadamard(float* out) {
 }
 
 #endif
-
-template <int kQueries>
-void dot_share(int share, const std::uint8_t* codes, std::ptrdiff_t stride, int steps,
-               const std::int8_t* high, const std::int8_t* low, std::ptrdiff_t query_bytes,
-               std::int32_t* sums) {
-  if constexpr (kQueries > 1) {
-    if (share < kQueries) {
-      return dot_share<kQueries - 1>(share, codes, stride, steps, high, low, query_bytes, sums);
-    }
-  }
-  dot_bytes<kQueries>(codes, stride, steps, high, low, query_bytes, sums);
-}
 
 }  // namespace
 }  // namespace kipp::cpu::HWY_NAMESPACE

@@ -12,6 +12,7 @@ using kvquant::Side;
 namespace {
 
 constexpr int kChains = 2;  // of values from codes and of values from rows
+constexpr int kNone = -1;
 
 AttentionPlan::Limits plan_limits(const ModelConfig& config, int kv_blocks, int threads,
                                   int max_step_tokens) {
@@ -20,6 +21,7 @@ AttentionPlan::Limits plan_limits(const ModelConfig& config, int kv_blocks, int 
           .max_step_tokens = max_step_tokens,
           .threads = threads,
           .chains = kChains,
+          .runs_before_heads = true,
           .tiles_end_at_blocks = true};
 }
 
@@ -27,10 +29,9 @@ AttentionPlan::Limits plan_limits(const ModelConfig& config, int kv_blocks, int 
 
 struct TieredAttention::PerThread {
   TieredScratch scratch;
-  CodedQueries coded;
+  CodedQueries coded[kKvHeads];
+  int tile_of_coded[kKvHeads];  // whose queries they are, or kNone
   TileState codes, rows, next_codes, next_rows;
-  // Whose queries `coded` holds: parts of one tile and head follow each other.
-  int tile = -1, kv_head = -1;
 
   TieredState total() { return {.codes = codes.view(), .rows = rows.view()}; }
   TieredState next() { return {.codes = next_codes.view(), .rows = next_rows.view()}; }
@@ -89,9 +90,28 @@ TieredHead TieredAttention::head_at(const Layer& layer, int kv_head, const Atten
   return {.keys = side(Side::key), .values = side(Side::value)};
 }
 
-TieredHead TieredAttention::first_of(const Layer& layer, const AttentionPart& part) const {
-  const int run = part.run == AttentionPart::kAllRuns ? 0 : part.run;
-  return head_at(layer, part.kv_head, plan_.tile(part), run * kRunBlocks);
+TieredAttention::Ahead TieredAttention::ahead_of(const Layer& layer, const AttentionPart& part,
+                                                 int run) const {
+  static_assert(kRunBlocks == kKvHeads);
+  const AttentionTile& tile = plan_.tile(part);
+  const int last = (tile.pos + tile.positions - 1) / kBlockPositions;
+  const bool all_heads = part.run != AttentionPart::kAllRuns;
+  Ahead ahead;
+  for (int i = 0; i < kRunBlocks; ++i) {
+    const int head = all_heads ? i : part.kv_head;
+    const int block = run * kRunBlocks + (all_heads ? part.kv_head : i);
+    ahead[static_cast<std::size_t>(i)] = head_at(layer, head, tile, std::min(block, last));
+  }
+  return ahead;
+}
+
+TieredAttention::Ahead TieredAttention::ahead_of_part(const Layer& layer, std::size_t index) const {
+  const auto parts = plan_.parts();
+  AttentionPart part = parts[index];
+  const bool all_heads = part.run != AttentionPart::kAllRuns;
+  const std::size_t next = index + static_cast<std::size_t>(all_heads ? kKvHeads : 1);
+  if (next < parts.size()) part = parts[next];
+  return ahead_of(layer, part, std::max(part.run, 0));
 }
 
 TieredState TieredAttention::state_of_run(const AttentionTile& tile, int kv_head, int run) {
@@ -108,7 +128,7 @@ QueryTile TieredAttention::queries_of(const Layer& layer, const AttentionPart& p
 }
 
 void TieredAttention::attend_run_of(const Layer& layer, const AttentionPart& part, int run,
-                                    const TieredState& state, const TieredHead& ahead,
+                                    const TieredState& state, const Ahead& ahead,
                                     PerThread& memory) {
   const AttentionTile& tile = plan_.tile(part);
   const int first = run * kRunBlocks;
@@ -118,12 +138,11 @@ void TieredAttention::attend_run_of(const Layer& layer, const AttentionPart& par
     blocks[static_cast<std::size_t>(b)] = head_at(layer, part.kv_head, tile, first + b);
   }
   const QueryTile queries = queries_of(layer, part);
-  if (memory.tile != part.tile || memory.kv_head != part.kv_head) {
-    code_queries(memory.coded, queries, keys_rotated_);
-    memory.tile = part.tile;
-    memory.kv_head = part.kv_head;
+  if (memory.tile_of_coded[part.kv_head] != part.tile) {
+    code_queries(memory.coded[part.kv_head], queries, keys_rotated_);
+    memory.tile_of_coded[part.kv_head] = part.tile;
   }
-  attend_tiered_run(state, queries, memory.coded,
+  attend_tiered_run(state, queries, memory.coded[part.kv_head],
                     std::span(blocks).first(static_cast<std::size_t>(n)),
                     tile.pos + 1 - run * kRunPositions, ahead, memory.scratch);
 }
@@ -140,8 +159,8 @@ void TieredAttention::finish(const Layer& layer, const AttentionPart& part,
                           layer.ctx.cols, state, tile.positions, heads_, values_rotated_);
 }
 
-void TieredAttention::compute(const Layer& layer, const AttentionPart& part,
-                              const TieredHead& ahead, PerThread& memory) {
+void TieredAttention::compute(const Layer& layer, const AttentionPart& part, const Ahead& ahead,
+                              PerThread& memory) {
   const AttentionTile& tile = plan_.tile(part);
   if (part.run != AttentionPart::kAllRuns) {
     attend_run_of(layer, part, part.run, state_of_run(tile, part.kv_head, part.run), ahead, memory);
@@ -150,23 +169,23 @@ void TieredAttention::compute(const Layer& layer, const AttentionPart& part,
   const TieredState total = memory.total();
   for (int run = 0; run < tile.runs; ++run) {
     const bool last = run + 1 == tile.runs;
-    const TieredHead following =
-        last ? ahead : head_at(layer, part.kv_head, tile, (run + 1) * kRunBlocks);
+    const Ahead following = last ? ahead : ahead_of(layer, part, run + 1);
     attend_run_of(layer, part, run, run == 0 ? total : memory.next(), following, memory);
     if (run > 0) merge(total, memory.next(), tile.positions * heads_);
   }
   finish(layer, part, total);
 }
 
-void TieredAttention::attend(int index, const Rows& ctx, const Rows& qkv) {
-  const Layer layer = {.index = index, .ctx = ctx, .qkv = qkv};
-  for (int t = 0; t < pool_.threads(); ++t) per_thread_[static_cast<std::size_t>(t)].tile = -1;
+void TieredAttention::attend(int layer_index, const Rows& ctx, const Rows& qkv) {
+  const Layer layer = {.index = layer_index, .ctx = ctx, .qkv = qkv};
+  for (int t = 0; t < pool_.threads(); ++t) {
+    std::ranges::fill(per_thread_[static_cast<std::size_t>(t)].tile_of_coded, kNone);
+  }
   const auto parts = plan_.parts();
   pool_.parallel_tasks(plan_.shares(), [&](int p, int thread) {
-    const auto next = static_cast<std::size_t>(p) + 1;
-    const AttentionPart& part = parts[next - 1];
-    const TieredHead ahead = first_of(layer, next < parts.size() ? parts[next] : part);
-    compute(layer, part, ahead, per_thread_[static_cast<std::size_t>(thread)]);
+    const auto index = static_cast<std::size_t>(p);
+    compute(layer, parts[index], ahead_of_part(layer, index),
+            per_thread_[static_cast<std::size_t>(thread)]);
   });
   const auto joins = plan_.joins();
   pool_.parallel_for(static_cast<int>(joins.size()), [&](int begin, int end, int) {
