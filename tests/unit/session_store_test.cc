@@ -182,6 +182,22 @@ TEST_F(SessionStoreTest, TheLeastRecentlyUsedGoFirstAndOfAPrefixTheLastOnes) {
   EXPECT_TRUE(files().empty());
 }
 
+TEST_F(SessionStoreTest, APrefixLosesItsEndFirst) {
+  std::uint64_t budget = 0;
+  {
+    const auto store = open();
+    save_all(*store, prompt_);
+    budget = store->stats().bytes;
+  }
+  fs::remove_all(dir_);
+  const auto store = open(budget);
+  save_all(*store, prompt_);
+  save_all(*store, test::random_tokens(kTokens, 2));
+  auto longer = prompt_;
+  longer.push_back(1);
+  EXPECT_EQ(read(*store, longer), (std::vector<int>{1, 2, 3, 4, 5, 6}));
+}
+
 TEST_F(SessionStoreTest, DamagedFilesSpareNoWorkAndDoNoHarm) {
   save_all(*open(), prompt_);
   for (const fs::path& path : files()) {
@@ -370,6 +386,53 @@ TEST_P(StoredEngineTest, DamageMakesAColdPrompt) {
   const auto again = serve({prompt_}, true);
   EXPECT_EQ(again, cold);
   EXPECT_EQ(again[0].cached, 6 * kBlockPositions);
+}
+
+// As when memory was short before it was written: of block 4 what far bands read is there.
+TEST_P(StoredEngineTest, ABlockThatLacksPlanesServesThoseWhoReadItFromFarAway) {
+  const std::vector<Token> near(prompt_.begin(), prompt_.begin() + 5 * kTokens + 1);
+  auto longer = prompt_;
+  longer.push_back(5);
+  const auto cold = serve({near, longer}, false);
+  serve({prompt_}, true);
+  const auto served = model();
+  const SessionOrigin& origin = served->origin();
+  const PlaneBits far = served->pool().plan().far;
+  for (const fs::path& path : files()) {
+    const auto file = SessionFile::open(path.string());
+    ASSERT_TRUE(file) << file.error().message;
+    if (file->header().first_block != 4) continue;
+    // The planes in the order of their bits, then scales and offsets.
+    std::vector<std::byte> kept;
+    auto rest = file->block(0);
+    for (std::size_t bit = 0; bit < origin.plane_units.size(); ++bit) {
+      if ((file->part(0).planes >> bit & 1) == 0) continue;
+      const auto plane =
+          rest.first(static_cast<std::size_t>(origin.plane_units[bit]) * kKvUnitBytes);
+      if ((far >> bit & 1) != 0) kept.insert(kept.end(), plane.begin(), plane.end());
+      rest = rest.subspan(plane.size());
+    }
+    kept.insert(kept.end(), rest.begin(), rest.end());
+    const BlockPart part{.bytes = kept.size(), .planes = far};
+    ASSERT_TRUE(write_session_file(path.string(), origin,
+                                   {.tokens = file->tokens(),
+                                    .logits = {},
+                                    .blocks = std::span(&part, 1),
+                                    .first_block = 4,
+                                    .before = file->header().before},
+                                   [&](int, std::span<std::byte> out) -> Result<void> {
+                                     std::ranges::copy(kept, out.begin());
+                                     return {};
+                                   }));
+  }
+  const bool whole = origin.plane_units.empty();
+  const auto from_afar = serve({longer}, true);
+  EXPECT_EQ(from_afar[0], cold[1]);
+  EXPECT_EQ(from_afar[0].cached, 7 * kBlockPositions);
+  const auto from_nearby = serve({near}, true);
+  EXPECT_EQ(from_nearby[0], cold[0]);
+  EXPECT_EQ(from_nearby[0].cached, (whole ? 5 : 4) * kBlockPositions);
+  EXPECT_EQ(serve({near}, true)[0].cached, 5 * kBlockPositions) << "stored anew, with its planes";
 }
 
 TEST_P(StoredEngineTest, ARequestMayEndWhileItsPrefixIsRead) {
