@@ -464,14 +464,12 @@ HWY_INLINE void dot(const std::uint8_t* codes, const std::int8_t* high, const st
 
 // Sums of two products, in 16 bits: codes are below 16, so that eight of them fit.
 HWY_INLINE hn::Vec<Words> pair_products(ByteVec codes, hn::Vec<SignedBytes> four) {
-#if HWY_ARCH_X86
 #if HWY_TARGET == HWY_AVX3
   return hn::Vec<Words>{_mm512_maddubs_epi16(codes.raw, four.raw)};
 #elif HWY_TARGET == HWY_AVX2
   return hn::Vec<Words>{_mm256_maddubs_epi16(codes.raw, four.raw)};
-#else
+#elif HWY_TARGET == HWY_SSE4
   return hn::Vec<Words>{_mm_maddubs_epi16(codes.raw, four.raw)};
-#endif
 #else
   const Words d;
   const auto code = hn::BitCast(d, codes);
