@@ -126,7 +126,7 @@ def test_misuse_is_answered_with_a_sentence(model):
     fine = {"a newer member not in use", "no text", "close at last"}
     others = {"open what is not there": IO, "open what is no model": REFUSED, "a cache beyond all memory": EXHAUSTED,
               "capacity beyond the pool": EXHAUSTED, "sync too much": EXHAUSTED, "save into a file": IO, "load what is not there": IO,
-              "load what is no session": REFUSED, "meddling callback": INTERRUPTED}
+              "load what is no session": REFUSED, "meddling callback": INTERRUPTED, "a policy that is not proven": REFUSED}
     assert (fine | set(others)) <= set(seen) and len(seen) > 100
     for name, (status, sentence, *_) in seen.items():
         assert status == (0 if name in fine else others.get(name, INVALID)), (name, sentence)

@@ -18,6 +18,7 @@
 #include "engine/generate.h"
 #include "engine/session.h"
 #include "support/engine_harness.h"
+#include "support/sanitized.h"
 #include "support/tiny_artifact.h"
 #include "support/tiny_model.h"
 
@@ -118,10 +119,16 @@ class TieredSession : public testing::TestWithParam<Param> {
   CacheSalt salt_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(Policies, TieredSession,
-                         testing::Values(Param("reference", kNarrow), Param("cpu", "int8"),
-                                         Param("cpu", "tiered"), Param("cpu", kNarrow),
-                                         Param("cpu", kNearRows)),
+std::vector<Param> params() {
+  std::vector<Param> all = {{"cpu", kNarrow}};
+  // The others take the same ways through pool, tables and sessions.
+  if (!test::kSanitized) {
+    all.insert(all.end(), {{"reference", kNarrow}, {"cpu", "int8"}, {"cpu", kNearRows}});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, TieredSession, testing::ValuesIn(params()),
                          [](const auto& tested) {
                            std::string name(std::get<1>(tested.param));
                            if (name == kNarrow) name = "Narrow";
