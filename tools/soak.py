@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Hours of a server's life in minutes: mixed traffic with clients that vanish and bytes that make no sense, and at the
-end a pool that is whole (the server's own check of it decides its exit code), memory that has not grown and not one good request that failed.
+end a pool that is whole (the server's own check of it decides its exit code), memory that has not grown and not one
+good request that failed.
 
     python3 tools/soak.py --minutes 30
 
