@@ -288,7 +288,8 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 TEST_P(CpuTieredAttention, TheSameBitsInAnyTile) {
   constexpr int kFirst = 608;
   const Cache cache(kFirst + kBlockPositions, GetParam(), 50);
-  for (const int heads : {2, 3, 4, 5, 8}) {
+  for (const int heads : {5, 2, 3, 4, 8}) {
+    if (test::kSanitized && heads != 5) break;
     const auto width = static_cast<std::size_t>(heads) * kDim;
     const auto queries = normal_floats(12, kBlockPositions * width);
     std::vector<float> first;
