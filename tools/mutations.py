@@ -13,7 +13,8 @@ ROPE = "src/model/rope.cc"
 PAGED_KV = "src/backend/paged_kv.h"
 CPU_OPS = "src/backend/cpu/cpu_ops.cc"
 CPU_PAGES = "src/backend/cpu/paged_attention.cc"
-CPU_ATTENTION = "src/backend/cpu/attention.cc"
+CPU_CUT = "src/backend/cpu/attention_plan.cc"
+CPU_TILE = "src/backend/cpu/attention_tile-inl.h"
 CPU_PACK = "src/backend/cpu/matmul_pack.cc"
 REFERENCE_OPS = "src/backend/reference/reference_ops.cc"
 REFERENCE_MATH = "src/backend/reference/reference_math.cc"
@@ -147,9 +148,9 @@ MUTATIONS = [
     ),
     one(
         "the mask one position too wide",
-        CPU, CPU_ATTENTION,
-        "return std::clamp(seen + q / heads_, 0, kBlockPositions);",
-        "return std::clamp(seen + 1 + q / heads_, 0, kBlockPositions);",
+        CPU, CPU_TILE,
+        "return std::clamp(seen_ + q / heads_, 0, kBlockPositions);",
+        "return std::clamp(seen_ + 1 + q / heads_, 0, kBlockPositions);",
     ),
     one(
         "the mask one position too wide in the reference",
@@ -186,8 +187,8 @@ MUTATIONS = [
     ),
     one(
         "two runs share the memory of their state",
-        CPU, CPU_PAGES, "static_cast<std::size_t>(kv_head * tile.runs + run);",
-        "static_cast<std::size_t>(kv_head + run);",
+        CPU, CPU_CUT, "(kv_head * tile.runs + run) * limits_.chains + chain",
+        "(kv_head + run) * limits_.chains + chain",
     ),
     one(
         "the run's place is forgotten: each run masks as the first",
