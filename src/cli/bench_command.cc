@@ -60,6 +60,7 @@ struct PlannedModel {
   std::string path;
   std::vector<BenchmarkCase> cases;
   std::vector<int> depths_left_out;
+  KvPlan cache = {};
 };
 
 Result<int> number(std::string_view flag, const std::string& text, int least) {
@@ -177,7 +178,13 @@ Result<std::vector<PlannedModel>> plan(const BenchFlags& flags, const BenchSetti
       planned.path = path;
       KIPP_TRY_ASSIGN(artifact, open_artifact(planned.flags, path));
       KIPP_TRY(plan_cases(settings, artifact, planned));
-      KIPP_TRY(check_cache(largest(planned.cases), artifact.checkpoint(), available_memory()));
+      KIPP_TRY_ASSIGN(kv, KvPolicy::parse(flags.compute.kv));
+      KIPP_TRY_ASSIGN(cache,
+                      plan_cache(planned.cases, kv, artifact.config(), info.max_step_tokens));
+      planned.cache = cache;
+      if (kv.all_bf16()) {  // the backend says of others what they lack
+        KIPP_TRY(check_cache(largest(planned.cases), artifact.checkpoint(), available_memory()));
+      }
       for (const int depth : planned.depths_left_out) {
         fmt::print(stderr, "kipp bench: depth {} is left out: {} has {} positions\n", depth,
                    artifact.checkpoint().id, artifact.config().context_length);
@@ -219,7 +226,8 @@ Result<void> bench_model(const PlannedModel& planned, const BenchSettings& setti
   bench.scheme = to_string(artifact.scheme());
   bench.weights = to_string(options.weights);
   bench.file_bytes = artifact.file_bytes();
-  bench.cost = model_cost(artifact);
+  bench.kv = planned.flags.kv;
+  bench.cost = model_cost(artifact, planned.cache.cache.policy);
   bench.depths_left_out = planned.depths_left_out;
 
   const std::string name = fmt::format("{} {}", bench.id, bench.scheme);
@@ -229,7 +237,7 @@ Result<void> bench_model(const PlannedModel& planned, const BenchSettings& setti
     options.progress = [&](std::uint64_t done, std::uint64_t total) {
       packing.update(done, total);
     };
-    KIPP_TRY(backend->load(artifact, {.blocks = largest(planned.cases).blocks()}, options));
+    KIPP_TRY(backend->load(artifact, planned.cache.cache, options));
     packing.finish();
   }
   bench.load_seconds =
@@ -242,8 +250,7 @@ Result<void> bench_model(const PlannedModel& planned, const BenchSettings& setti
   const std::uint64_t total =
       planned.cases.size() * static_cast<std::uint64_t>(settings.repetitions);
   progress.update(0, total);
-  KIPP_TRY_ASSIGN(benchmark,
-                  Benchmark::create(*backend, largest(planned.cases).blocks(), settings.seed));
+  KIPP_TRY_ASSIGN(benchmark, Benchmark::create(*backend, planned.cache, settings.seed));
   KIPP_TRY(benchmark.run({BenchmarkKind::decode, 1, 0, 1}, &Interrupt::flag()));
   std::uint64_t done = 0;
   for (const BenchmarkCase& what : planned.cases) {

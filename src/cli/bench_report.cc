@@ -67,11 +67,11 @@ Json to_json(const BenchmarkResult& result, const MachinePeaks& peaks) {
 
 std::string bench_table(const BenchedModel& model) {
   std::string text = fmt::format(
-      "{} ({}) {}, backend {} on {} {}, weights {}; reads {:.1f} GB/s, multiply-add {:.1f} "
+      "{} ({}) {}, backend {} on {} {}, weights {}, kv {}; reads {:.1f} GB/s, multiply-add {:.1f} "
       "GFLOP/s\n",
       model.id, model.kind, model.scheme, model.backend, model.threads,
-      model.threads == 1 ? "thread" : "threads", model.weights, model.peaks.read_bytes * 1e-9,
-      model.peaks.multiply_add * 1e-9);
+      model.threads == 1 ? "thread" : "threads", model.weights, model.kv,
+      model.peaks.read_bytes * 1e-9, model.peaks.multiply_add * 1e-9);
   text += fmt::format("{:<8} {:>6} {:>7} {:>6} {:>9} {:>9} {:>9} {:>7} {:>8} {:>7} {:>9} {:>7}\n",
                       "test", "tokens", "depth", "batch", "tok/s", "min", "max", "spread", "GB/s",
                       "of peak", "GFLOP/s", "of peak");
@@ -105,6 +105,7 @@ Json to_json(const BenchRun& run) {
                {"backend", model.backend},
                {"threads", model.threads},
                {"weights", model.weights},
+               {"kv", model.kv},
                {"load_seconds", model.load_seconds},
                {"weight_bytes_per_step", whole(model.cost.decode_bytes())},
                {"kv_bytes_per_position", whole(model.cost.kv_bytes)},
@@ -122,15 +123,15 @@ Json to_json(const BenchRun& run) {
 
 std::string to_csv(const BenchRun& run) {
   std::string text =
-      "date,commit,cpu,model,kind,scheme,backend,threads,weights,test,tokens,depth,batch,"
+      "date,commit,cpu,model,kind,scheme,backend,threads,weights,kv,test,tokens,depth,batch,"
       "repetitions,tokens_per_second,tokens_per_second_min,tokens_per_second_max,bytes,flops,"
       "read_bandwidth,multiply_add_peak,share_of_read_bandwidth,share_of_multiply_add_peak\n";
   for (const BenchedModel& model : run.models) {
     for (const BenchmarkResult& result : model.results) {
       const Figures f(result, model.peaks);
-      text +=
-          fmt::format("{},{},{},{},{},{},{},{},{},", run.date, run.commit, field(run.cpu), model.id,
-                      model.kind, model.scheme, model.backend, model.threads, model.weights);
+      text += fmt::format("{},{},{},{},{},{},{},{},{},{},", run.date, run.commit, field(run.cpu),
+                          model.id, model.kind, model.scheme, model.backend, model.threads,
+                          model.weights, field(model.kv));
       text += fmt::format("{},{},{},{},{},{:.4f},{:.4f},{:.4f},", to_string(result.what.kind),
                           result.what.tokens, result.what.depth, result.what.batch,
                           result.seconds.size(), f.median, f.least, f.most);

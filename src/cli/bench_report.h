@@ -25,6 +25,7 @@ struct BenchedModel {
   std::string scheme;
   std::string backend;
   std::string weights;
+  std::string kv;
   int threads = 0;
   std::size_t file_bytes = 0;
   double load_seconds = 0;

@@ -85,6 +85,15 @@ void add_compute_flags(CLI::App& command, ModelFlags& flags) {
       "The default: the same bits alone and in any batch, in any chunks, from the cache "
       "or not. --fast: on cuda, prompts in half the precision and time; elsewhere "
       "nothing.");
+  command
+      .add_option(
+          "--kv", flags.kv,
+          "Precision of cached keys and values: bf16, int8, tiered, tiered-max, or a policy "
+          "in words, as sink=1:int8,recent=8:int8,mid=8:int8/int4,far=int4 (docs/KV.md).")
+      ->type_name("POLICY")
+      ->capture_default_str();
+  command.add_flag("--kv-unproven", flags.kv_unproven,
+                   "Accept a --kv that was not proven on this checkpoint.");
   command.add_flag("--allow-synthetic", flags.allow_synthetic,
                    "Accept files with random weights, made by `kipp synthesize`.");
 }

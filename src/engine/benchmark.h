@@ -14,11 +14,16 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "backend/backend.h"
 #include "base/types.h"
+#include "engine/kv_plan.h"
+#include "kv/block_pool.h"
+#include "kv/block_table.h"
 #include "model/artifact.h"
 
 namespace kipp {
@@ -52,21 +57,31 @@ struct BenchmarkCost {
 struct ModelCost {
   double layer_bytes = 0;      // projections and norms of all layers, as the artifact stores them
   double head_bytes = 0;       // read by steps that return logits
-  double kv_bytes = 0;         // of one cached position
+  double kv_bytes = 0;         // of one cached position, in BF16
   double layer_weights = 0;    // values of all projections
   double head_weights = 0;     // values of the head
   double attention_width = 0;  // of all layers together
+  // Where keys and values are not BF16 throughout, bytes that a query reads of a block so many
+  // blocks before its own; the last one's stands for all farther ones. Sinks, a block, are left
+  // out.
+  std::vector<double> block_bytes_by_distance = {};
 
+  // What a query at the end of so many cached positions reads of one sequence.
+  double cached_bytes(int positions) const;
   double decode_bytes() const { return layer_bytes + head_bytes; }  // of weights, per step
 };
 
-ModelCost model_cost(const Artifact& artifact);
+ModelCost model_cost(const Artifact& artifact, const KvPolicy& policy = {});
 BenchmarkCost cost_of(const BenchmarkCase& what, const ModelCost& model, int max_step_tokens);
 
 // Refuses a case whose cache does not fit into `available` bytes of memory (0: not known,
 // accepted). What else a backend needs is checked when it loads.
 Result<void> check_cache(const BenchmarkCase& what, const Checkpoint& checkpoint,
                          std::size_t available);
+
+// Room for each of the cases.
+Result<KvPlan> plan_cache(std::span<const BenchmarkCase> cases, const KvPolicy& policy,
+                          const ModelConfig& config, int max_step_tokens);
 
 struct BenchmarkResult {
   BenchmarkCase what;
@@ -82,6 +97,9 @@ class Benchmark {
  public:
   // Over a loaded backend with `blocks` blocks, all of which it overwrites.
   static Result<Benchmark> create(Backend& backend, int blocks, std::uint64_t seed);
+  // The same over what a backend was loaded with. A tiered cache is filled before every repetition
+  // with the planes that a sequence of that depth holds, untimed.
+  static Result<Benchmark> create(Backend& backend, const KvPlan& plan, std::uint64_t seed);
 
   // One repetition, in seconds. The first one after create() should not count: it touches memory
   // for the first time. `cancel` set to true stops before the next step with
@@ -94,8 +112,12 @@ class Benchmark {
 
   Result<void> fill();
   Result<void> check(const BenchmarkCase& what) const;
+  Result<std::vector<BlockTable>> restored(const BenchmarkCase& what);
+  Result<void> write_planes(BlockId block, PlaneBits planes, std::uint64_t& draw);
+  void drain();
 
   Backend* backend_;
+  std::unique_ptr<BlockPool> pool_;  // of a tiered cache
   int blocks_;
   std::uint64_t seed_;
 };

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <set>
 
+#include "backend/registry.h"
 #include "base/float16.h"
 #include "model/step_plan.h"
 #include "support/tiny_model.h"
@@ -39,12 +40,12 @@ TEST(BenchmarkCost, ATiedHeadIsReadOnceAndAnEmbeddingNever) {
   EXPECT_EQ(model_cost(untied).head_bytes, 2.0 * kVocabRows * untied.config().hidden);
 }
 
-constexpr ModelCost kUnits = {.layer_bytes = 1000,
-                              .head_bytes = 100,
-                              .kv_bytes = 1,
-                              .layer_weights = 10,
-                              .head_weights = 5,
-                              .attention_width = 3};
+const ModelCost kUnits = {.layer_bytes = 1000,
+                          .head_bytes = 100,
+                          .kv_bytes = 1,
+                          .layer_weights = 10,
+                          .head_weights = 5,
+                          .attention_width = 3};
 
 TEST(BenchmarkCost, OfDecoding) {
   const BenchmarkCost cost = cost_of({BenchmarkKind::decode, 2, 7, 3}, kUnits, 512);
@@ -218,6 +219,42 @@ TEST(Benchmark, RunsOnBothBackends) {
     ASSERT_TRUE(benchmark) << benchmark.error().message;
     EXPECT_TRUE(benchmark->run({BenchmarkKind::prefill, 40, 64, 1}));
     EXPECT_TRUE(benchmark->run({BenchmarkKind::decode, 2, 64, 4}));
+  }
+}
+
+TEST(BenchmarkCost, CountsWhatIsReadOfPlanes) {
+  const Artifact twin = test::open_twin("tiny-tied", Scheme::bf16);
+  const KvPolicy policy =
+      KvPolicy::parse("sink=1:int8,recent=1:int8,mid=1:int8/int4,far=int4").value();
+  const ModelCost cost = model_cost(twin, policy);
+  const double row = model_cost(twin).kv_bytes;  // of a position, both sides
+  // In blocks of 32 rows: 16 bits an element are all of a row's bytes; 0.25 are scale and offset.
+  const auto block = [&](double bits) { return row * kBlockPositions * (bits + 0.25) / 16; };
+  EXPECT_EQ(cost.cached_bytes(5), 5 * row);
+  EXPECT_EQ(cost.cached_bytes(33), block(8) + row);
+  EXPECT_EQ(cost.cached_bytes(96), block(8) + block(6) + 32 * row);
+  EXPECT_EQ(cost.cached_bytes(32 * 6 + 2), block(8) + block(6) + 4 * block(4) + 2 * row);
+}
+
+TEST(Benchmark, FillsATieredCacheToAnyDepth) {
+  const Artifact twin = test::open_twin("tiny-tied", Scheme::bf16);
+  const KvPolicy policy =
+      KvPolicy::parse("sink=1:int8,recent=1:int8,mid=1:int8/int4,far=int4/int2").value();
+  const BenchmarkCase cases[] = {{BenchmarkKind::prefill, 70, 96, 1},
+                                 {BenchmarkKind::decode, 34, 190, 2},
+                                 {BenchmarkKind::decode, 2, 0, 3}};
+  for (const std::string_view name : {"cpu", "reference"}) {
+    auto backend = make_backend(name).value();
+    const auto plan = plan_cache(cases, policy, twin.config(), backend->info().max_step_tokens);
+    ASSERT_TRUE(plan) << plan.error().message;
+    ASSERT_TRUE(backend->load(twin, plan->cache, {.threads = 1}));
+    auto benchmark = Benchmark::create(*backend, *plan, 1);
+    ASSERT_TRUE(benchmark) << benchmark.error().message;
+    for (const BenchmarkCase& what : cases) {
+      if (name == "reference" && what.tokens > 2) continue;  // of one thread, and the same ways
+      const auto seconds = benchmark->run(what);
+      EXPECT_TRUE(seconds) << name << ": " << seconds.error().message;
+    }
   }
 }
 
