@@ -33,7 +33,9 @@ def misuse(kipp, path):
     case("negative blocks", *opening(kv_blocks=-1))
     case("a cache beyond all memory", *opening(kv_blocks=2**31 - 1))
     case("size not set", *opening(size=0))
-    case("size too small", *opening(size=ctypes.sizeof(ModelOptions) - 8))
+    first = ModelOptions.kv_sequences.offset  # what the first version measured
+    case("size too small", *opening(size=first - 8))
+    case("an older caller", *opening(size=first))
     case("size absurd", *opening(size=2**63))
 
     class Longer(ctypes.Structure):

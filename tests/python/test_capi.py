@@ -123,7 +123,7 @@ def test_misuse_is_answered_with_a_sentence(model):
     assert inside.pop("tokenize") == [0, ""]
     assert all(status == INVALID and "from within" in sentence for status, sentence in inside.values()) and len(inside) == 5
 
-    fine = {"a newer member not in use", "no text", "close at last"}
+    fine = {"an older caller", "a newer member not in use", "no text", "close at last"}
     others = {"open what is not there": IO, "open what is no model": REFUSED, "a cache beyond all memory": EXHAUSTED,
               "capacity beyond the pool": EXHAUSTED, "sync too much": EXHAUSTED, "save into a file": IO, "load what is not there": IO,
               "load what is no session": REFUSED, "meddling callback": INTERRUPTED, "a policy that is not proven": REFUSED}
