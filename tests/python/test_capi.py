@@ -131,7 +131,7 @@ def test_misuse_is_answered_with_a_sentence(model):
     for name, (status, sentence, *_) in seen.items():
         assert status == (0 if name in fine else others.get(name, INVALID)), (name, sentence)
         assert (sentence == "") == (name in fine) and "\n" not in sentence, name
-    for name, part in {"unknown backend": 'expected one of cpu, reference, cuda; found "gpu"', "unknown policy": 'expected bf16, found "tiered"',
+    for name, part in {"unknown backend": 'expected one of cpu, reference, cuda; found "gpu"', "unknown policy": 'expected bf16, int8, tiered, tiered-max, or a policy as in',
                        "close with sessions": "expected all its sessions closed, found 1 open", "close twice": "found one that is closed",
                        "info of NULL": "found NULL", "a batch of two models": "expected sessions of one model",
                        "a newer member in use": "found a member of a newer version in use"}.items():
