@@ -78,7 +78,6 @@ class KvPolicy {
   // Of kvquant, for one layer: int8 codes per token and head, rotated, read no narrower than some
   // band of some layer does. The narrowest width decides whether int2 parameters are stored.
   const kvquant::KvScheme& scheme() const { return scheme_; }
-  bool rotated() const { return scheme_.key.hadamard; }
 
   // What a query in block `query` reads of block `key` <= query, of either side.
   kvquant::Tier tier(LayerGroup group, int query, int key) const {

@@ -119,8 +119,10 @@ TEST(KvPolicy, LayersThatStandApart) {
 }
 
 TEST(KvPolicy, RotationCanBeTurnedOff) {
-  EXPECT_TRUE(parsed("far=int4").rotated());
-  EXPECT_FALSE(parsed("far=int4,rotate=off").rotated());
+  for (const Side side : {Side::key, Side::value}) {
+    EXPECT_TRUE(parsed("far=int4").scheme().side(side).hadamard);
+    EXPECT_FALSE(parsed("far=int4,rotate=off").scheme().side(side).hadamard);
+  }
   EXPECT_EQ(refusal("far=int4,rotate=no"), "kv: rotate: expected on or off, found \"no\"");
 }
 
