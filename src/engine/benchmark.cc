@@ -182,13 +182,6 @@ Result<Benchmark> Benchmark::create(Backend& backend, const KvPlan& plan, std::u
   return benchmark;
 }
 
-void Benchmark::drain() {
-  if (pool_ == nullptr) return;
-  pool_->drain(
-      [&](std::span<const PlaneChange> changes) { backend_->hold_planes(changes); },
-      [&](BlockId from, BlockId to, PlaneBits planes) { backend_->move_planes(from, to, planes); });
-}
-
 // The planes in the order of their bits, then scales and offsets, as TieredKv stores them.
 Result<void> Benchmark::write_planes(BlockId block, PlaneBits planes, std::uint64_t& draw) {
   std::vector<std::uint64_t> words(backend_->block_bytes(planes) / sizeof(std::uint64_t));
@@ -220,7 +213,7 @@ Result<std::vector<BlockTable>> Benchmark::restored(const BenchmarkCase& what) {
     for (int b = 0; b < blocks_for(what.depth); ++b) {
       const PlaneBits planes = pool_->plan().at_rest(what.depth, b);
       const BlockId block = table->grow_restored(what.depth, planes);
-      drain();
+      hand_over_planes(*pool_, *backend_);
       KIPP_TRY(write_planes(block, planes, draw));
     }
     tables.push_back(*std::move(table));
@@ -289,7 +282,7 @@ Result<double> Benchmark::run(const BenchmarkCase& what, const std::atomic<bool>
                                            .first(static_cast<std::size_t>(blocks_for(end))),
           .want = logits ? LogitRows::last : LogitRows::none};
     }
-    drain();
+    if (pool_ != nullptr) hand_over_planes(*pool_, *backend_);
     KIPP_TRY(backend_->eval(items));
     for (BlockTable& table : tables) table.advance(end);
     done += n;

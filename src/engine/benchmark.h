@@ -114,7 +114,6 @@ class Benchmark {
   Result<void> check(const BenchmarkCase& what) const;
   Result<std::vector<BlockTable>> restored(const BenchmarkCase& what);
   Result<void> write_planes(BlockId block, PlaneBits planes, std::uint64_t& draw);
-  void drain();
 
   Backend* backend_;
   std::unique_ptr<BlockPool> pool_;  // of a tiered cache

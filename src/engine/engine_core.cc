@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/kv_plan.h"
+
 namespace kipp {
 namespace {
 
@@ -209,11 +211,7 @@ void EngineCore::plan() {
   budget.prompt_tokens_beside_generation = pace_.tokens();
   plan_step(progress_, budget, planned_);
   for (const PlannedItem& planned : planned_) items_.push_back(sequence_of(planned)->item(planned));
-  parts_.pool->drain(
-      [&](std::span<const PlaneChange> changes) { parts_.backend->hold_planes(changes); },
-      [&](BlockId from, BlockId to, PlaneBits planes) {
-        parts_.backend->move_planes(from, to, planes);
-      });
+  hand_over_planes(*parts_.pool, *parts_.backend);
 }
 
 void EngineCore::propose() {

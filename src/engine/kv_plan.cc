@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,12 @@ Result<KvPlan> plan_kv(const KvPolicy& policy, KvStore whole, const ModelConfig&
                 .units = static_cast<int>(units)};
   plan.bytes = units * kKvUnitBytes + blocks * parameters;
   return plan;
+}
+
+void hand_over_planes(BlockPool& pool, Backend& backend) {
+  pool.drain(
+      [&](std::span<const PlaneChange> changes) { backend.hold_planes(changes); },
+      [&](BlockId from, BlockId to, PlaneBits planes) { backend.move_planes(from, to, planes); });
 }
 
 PlaneName name_of_plane(int bit) {

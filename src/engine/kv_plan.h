@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "backend/kv_policy.h"
 #include "base/types.h"
+#include "kv/block_pool.h"
 #include "kv/plane_ledger.h"
 #include "model/config.h"
 
@@ -35,6 +36,10 @@ Result<KvPlan> plan_kv(const KvPolicy& policy, KvStore whole, const ModelConfig&
 
 // Bytes of one block as it stays when the sequence has gone on: what far bands read.
 std::uint64_t far_block_bytes(const KvPolicy& policy, const ModelConfig& config);
+
+// Tells the backend which planes of which blocks it is to hold by now: before it evaluates or
+// copies.
+void hand_over_planes(BlockPool& pool, Backend& backend);
 
 // What a bit of PlaneBits is called, for counters: "key" or "value"; "hi2", "mid2", "low4" or
 // "bf16"; "common" or "apart".

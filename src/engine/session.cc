@@ -92,13 +92,7 @@ struct Model::Impl {
   SessionOrigin origin = {};
   SeqId next_sequence = 0;
 
-  // Tells the backend which planes of which blocks it is to hold by now.
-  void drain() {
-    pool->drain([&](std::span<const PlaneChange> changes) { backend->hold_planes(changes); },
-                [&](BlockId from, BlockId to, PlaneBits planes) {
-                  backend->move_planes(from, to, planes);
-                });
-  }
+  void hand_over_planes() { kipp::hand_over_planes(*pool, *backend); }
   std::atomic<int> n_sessions = 0;  // kClaimed: none, and one owner has the model to itself
 };
 
@@ -194,7 +188,7 @@ struct Session::Impl {
   }
   void copy(const std::optional<BlockCopy>& block) const {
     if (!block) return;
-    model->impl_->drain();
+    model->impl_->hand_over_planes();
     model->backend().copy_blocks(std::span(&*block, 1));
   }
   Result<void> room_for(std::size_t total) const;
@@ -220,7 +214,7 @@ Result<void> Session::Impl::catch_up() {
   while (n_evaluated < length()) {
     const int n = std::min(model->backend().info().max_step_tokens, length() - n_evaluated);
     table.grow(n_evaluated, n_evaluated + n);
-    model->impl_->drain();
+    model->impl_->hand_over_planes();
     const EvalItem step = {.seq = sequence,
                            .pos = n_evaluated,
                            .tokens = std::span(tokens).subspan(
@@ -259,7 +253,7 @@ void Session::Impl::accept(std::span<const Token> chunk, std::span<const float> 
 Result<LogitsView> Session::Impl::eval(std::span<const Token> chunk, LogitRows want, bool final) {
   KIPP_TRY(catch_up());
   const EvalItem step = item(chunk, want, final);
-  model->impl_->drain();
+  model->impl_->hand_over_planes();
   auto view = model->backend().eval(std::span(&step, 1));
   if (!view) {
     publish();
@@ -393,7 +387,7 @@ Result<void> Session::append_together(std::span<const Step> steps) {
     items.push_back(step.session->impl_->item(step.tokens, LogitRows::last));
   }
   Model& model = *steps.front().session->impl_->model;
-  model.impl_->drain();
+  model.impl_->hand_over_planes();
   const auto view = model.backend().eval(items);
   for (int i = 0; const Step& step : steps) {
     Impl& s = *step.session->impl_;
@@ -424,7 +418,7 @@ Result<void> Session::save(const std::string& path, const ByteProgress& progress
   Impl& s = *impl_;
   Backend& backend = s.model->backend();
   KIPP_TRY(s.catch_up());
-  s.model->impl_->drain();
+  s.model->impl_->hand_over_planes();
   const auto blocks = s.table.covering(s.length());
   std::vector<BlockPart> parts;
   for (const BlockId block : blocks) {
@@ -458,7 +452,7 @@ Result<void> Session::restore(const std::string& path, const ByteProgress& progr
   for (int i = 0; i < file.blocks(); ++i) {
     const BlockId block =
         s.table.grow_restored(length, static_cast<PlaneBits>(file.part(i).planes));
-    s.model->impl_->drain();
+    s.model->impl_->hand_over_planes();
     KIPP_TRY(backend.write_block(block, file.block(i)));
   }
   s.accept(file.tokens(), file.logits());

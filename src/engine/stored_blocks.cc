@@ -4,13 +4,9 @@
 #include <unordered_map>
 #include <vector>
 
-namespace kipp {
+#include "engine/kv_plan.h"
 
-void drain_planes(BlockPool& pool, Backend& backend) {
-  pool.drain(
-      [&](std::span<const PlaneChange> changes) { backend.hold_planes(changes); },
-      [&](BlockId from, BlockId to, PlaneBits planes) { backend.move_planes(from, to, planes); });
-}
+namespace kipp {
 
 bool BlockSaver::save_one() {
   const PoolStats stats = pool_.stats();
@@ -57,7 +53,7 @@ bool BlockSaver::save_next() {
   if (wanted_.empty()) return false;
   const BlockId block = wanted_.front();
   wanted_.pop_front();
-  drain_planes(pool_, backend_);
+  hand_over_planes(pool_, backend_);
   const PrefixIndex& index = pool_.index();
   std::vector<BlockId> path;
   for (std::optional<BlockId> at = block; at; at = index.parent(*at)) path.push_back(*at);
@@ -99,7 +95,7 @@ BlockRestore::State BlockRestore::go_on(BlockPool& pool, Backend& backend, Block
     const SessionFile& file = prefix_->front();
     const auto planes = static_cast<PlaneBits>(file.part(0).planes);
     const BlockId block = table.grow_restored(positions(), planes);
-    drain_planes(pool, backend);
+    hand_over_planes(pool, backend);
     if (!backend.write_block(block, file.block(0))) {
       prefix_->reject();
       return State::failed;

@@ -18,9 +18,6 @@
 
 namespace kipp {
 
-// Tells the backend which planes of which blocks it is to hold by now.
-void drain_planes(BlockPool& pool, Backend& backend);
-
 // Hands published blocks to the store.
 class BlockSaver {
  public:
