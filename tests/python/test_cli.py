@@ -181,7 +181,7 @@ def test_a_bad_value_gets_a_sentence_and_exit_code_2(model, flag):
     (["--file", "/nowhere/at/all"], 1, "/nowhere/at/all: cannot read"),
     (["--prompt", "x", "--file", "y"], 2, "--file"),
     (["--prompt"], 2, "--prompt"),
-    (["--prompt", "x", "--fast"], 2, "--fast"),
+    (["--prompt", "x", "--quick"], 2, "--quick"),
     (["--prompt", "x", *sum((["--stop", str(i)] for i in range(5)), [])], 2, "at most 4"),
     (["--prompt", "x", "--stop", ""], 2, "stop[0]: expected text, found an empty string"),
     (["--prompt", "x", "--logit-bias", "5=1", "--logit-bias", "5=2"], 2, "found 5 twice"),
