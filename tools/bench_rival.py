@@ -105,8 +105,8 @@ class Kipp:
 
 
 class Llama:
-    def __init__(self, binary: pathlib.Path, threads: int, flash: str):
-        self.command = [binary, "-t", threads, "-fa", flash, "-r", 1, "-o", "json"]
+    def __init__(self, binary: pathlib.Path, threads: int, flash: str, flags: list[str]):
+        self.command = [binary, "-t", threads, "-fa", flash, "-r", 1, "-o", "json", *flags]
         self.about: dict = {}
 
     def measure(self, model: pathlib.Path, test: Test) -> dict[str, float]:
@@ -170,6 +170,8 @@ def main() -> None:
     parser.add_argument("--depth", default="0,1024,4096,16384")
     parser.add_argument("--flash-attention", default="0,1", help="of llama.cpp: 0, 1 or both")
     parser.add_argument("--kipp-flag", action="append", default=[], help="one more word for `kipp bench`, repeatable")
+    parser.add_argument("--llama-flag", action="append", default=[],
+                        help="one more word for llama-bench, repeatable: --llama-flag=-ctk --llama-flag=q8_0")  # fmt: skip
     parser.add_argument("--out", type=pathlib.Path, help="write OUT.json, with every round, and OUT.csv")
     arguments = parser.parse_args()
 
@@ -177,7 +179,7 @@ def main() -> None:
     if arguments.decode:
         tests += [Test("decode", arguments.decode, int(depth)) for depth in arguments.depth.split(",")]
     kipp = Kipp(arguments.kipp, arguments.threads, ["--allow-synthetic", *arguments.kipp_flag])
-    llama = Llama(arguments.llama_bench, arguments.threads, arguments.flash_attention)
+    llama = Llama(arguments.llama_bench, arguments.threads, arguments.flash_attention, arguments.llama_flag)
     comparisons = compare(kipp, llama, arguments.models, tests, arguments.rounds)
     summaries = [comparison.summary() for comparison in comparisons]
     if arguments.out:

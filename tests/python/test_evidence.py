@@ -74,7 +74,7 @@ def kl(mean, same_top=1.0):
     return {"mean": mean, "standard_error": 0.0, "p999": 9 * mean, "max": 10 * mean, "same_top": same_top}
 
 
-def stand_in(mean=0.001, same_top=0.99, given=8):
+def stand_in(mean=0.001, same_top=0.99, given=8, decode=1.1, prefill=1.05):
     """Figures as if they were measured; the tiered preset's can be made bad."""
     means = {"bf16": 0.0, "int8": 1e-5, "tiered": mean, "tiered-max": 0.004}
     presets = {
@@ -100,8 +100,11 @@ def stand_in(mean=0.001, same_top=0.99, given=8):
         "sensitivity": {"tokens": 64, "layers": 2, "whole": whole,
                         "by_layer": {f"{side} {width}": [cell, cell] for side in "KV" for width in ("int4", "int2")}},
         "speed": {"cpu": "a CPU", "commit": "abc", "date": "d", "model": "m", "scheme": "q8_0", "threads": 2,
+                  "rounds": 3,
                   "presets": {"bf16": speed, "tiered": {"decode": {"1024": 11.0, "4096": 9.0},
-                                                        "prefill": {"1024": 90.0, "4096": 84.0}}}},
+                                                        "prefill": {"1024": 90.0, "4096": 84.0}}},
+                  "ratios": {"tiered": {"decode": {"1024": decode, "4096": 1.8},
+                                        "prefill": {"1024": 1.0, "4096": prefill}}}},
     }  # fmt: skip
 
 
@@ -132,6 +135,8 @@ def test_the_page_gets_every_region_and_keeps_its_prose(tmp_path):
         ({"mean": 0.02}, "mean KL, tiered"),
         ({"same_top": 0.97}, "top-1 agreement, tiered"),
         ({"given": 7}, "recall at every distance, tiered"),
+        ({"decode": 0.99}, "decode from 1k on, tiered"),
+        ({"prefill": 0.94}, "prefill, tiered"),
     ],
 )
 def test_a_missed_target_is_said(worse, what, tmp_path):
