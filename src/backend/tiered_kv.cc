@@ -134,8 +134,8 @@ bool TieredKv::has_codes(BlockId block, int layer, Side side) const {
 
 std::span<TieredKv::Unit> TieredKv::units_of_plane(BlockId block, int layer, Side side,
                                                    Plane plane) const {
-  const std::size_t layers = group_of_layer_.size();
-  const std::size_t of_side = (index(block) * layers + static_cast<std::size_t>(layer)) * 2 +
+  const std::size_t blocks = held_.size();
+  const std::size_t of_side = (static_cast<std::size_t>(layer) * blocks + index(block)) * 2 +
                               static_cast<std::size_t>(side);
   auto* const units = reinterpret_cast<Unit*>(table_.bytes().data());
   return {units + of_side * kUnitsOfSide + first_unit(plane),

@@ -176,7 +176,9 @@ class TieredKv {
   HugeBuffer arena_;       // [units][kKvUnitBytes]
   HugeBuffer parameters_;  // [blocks][KvPolicy::parameter_bytes]
   std::size_t parameter_bytes_ = 0;
-  HugeBuffer table_;  // Unit[blocks][layers][sides][kUnitsOfSide]
+  // Unit[layers][blocks][sides][kUnitsOfSide]: attention goes through the blocks of one layer, and
+  // with the layers inside would miss the cache at every block.
+  HugeBuffer table_;
   HugeBuffer freed_;  // Unit[units]: a stack of free_count_ units that came back
   int units_ = 0;
   int touched_ = 0;  // units ever handed out: those below
