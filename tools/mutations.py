@@ -22,6 +22,7 @@ TABLE = "src/kv/block_table.cc"
 INDEX = "src/kv/prefix_index.cc"
 POOL = "src/kv/block_pool.cc"
 LEDGER = "src/kv/plane_ledger.cc"
+TIERED_KV = "src/backend/tiered_kv.cc"
 SESSION = "src/engine/session.cc"
 SEQUENCE = "src/engine/sequence.cc"
 
@@ -36,6 +37,7 @@ STEP = ["step_plan_test", "cpu_ops_test", "invariance_test", "cpu_against_refere
 BOTH = ["reference_backend_test", "cpu_ops_test", "session_cache_test", "invariance_test"]
 CACHE = ["prefix_index_test", "block_pool_test", "block_table_test", "session_cache_test", "engine_test"]
 TIERS = ["plane_ledger_test", "tiered_pool_test"]
+CODES = ["reference_tiered_test"]
 ENGINE = ["session_test", "session_cache_test", "engine_test"]
 
 
@@ -338,5 +340,13 @@ MUTATIONS = [
     one(
         "tiers: a promise for planes is not returned",
         TIERS, POOL, "  reserved_ -= blocks;\n  quotas_ -= quota;\n", "  reserved_ -= blocks;\n",
+    ),
+    one(
+        "wrong plane: the middle bits of codes are read from the top plane",
+        CODES, TIERED_KV, "BitWidth::int4 ? at(Plane::mid2)", "BitWidth::int4 ? at(Plane::hi2)",
+    ),
+    one(
+        "stale scale: a block coded anew keeps the scales of what was there before",
+        CODES, TIERED_KV, "for (std::size_t pair = 0; pair < pairs(side)", "for (std::size_t pair = 1; pair < pairs(side)",
     ),
 ]
