@@ -8,7 +8,8 @@
     python tools/evidence.py --draw                              # tables and plots again, from what was measured
 
 Parts: bits (arithmetic), floor, divergence, recall, sensitivity, speed; all but speed take half an hour of two quiet
-cores. Figures are kept in docs/plots/kv_evidence.json, which the tables and plots are made of. Flags it does not know go to kipp. Exit code 1 when a target is missed.
+cores. Figures are kept in docs/plots/kv_evidence.json, which the tables and plots are made of. Flags it does not know
+go to kipp. Exit code 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -201,11 +202,19 @@ def measure_sensitivity(kipp: Kipp, args: argparse.Namespace) -> Figures:
     return {"model": model, "tokens": n, "layers": layers, "whole": whole, "by_layer": by_layer}
 
 
+def rates(report: Figures) -> dict[str, dict[str, float]]:
+    """Tokens per second of one sequence by test and depth."""
+    return {
+        test: {str(one["depth"]): one["tokens_per_second"] for one in report["models"][0]["results"]
+               if one["test"] == test and one["batch"] == 1}
+        for test in ("decode", "prefill")
+    }  # fmt: skip
+
+
 def measure_speed(args: argparse.Namespace, flags: list[str]) -> Figures:
     """Medians over rounds in which the presets take turns, so that a slow minute of the machine is everybody's."""
     names = ["bf16", *args.speed_presets]
     rounds: list[dict[str, dict[str, dict[str, float]]]] = []  # round, preset, test, depth
-    found: Figures = {}
     for number in range(args.speed_rounds):
         rounds.append({})
         for name in names if number % 2 == 0 else reversed(names):
@@ -217,14 +226,9 @@ def measure_speed(args: argparse.Namespace, flags: list[str]) -> Figures:
                 print("$ kipp", *map(str, line[1:]), file=sys.stderr, flush=True)
                 subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
                 report = json.loads(path.read_text())
-            model = report["models"][0]
-            found |= {key: report[key] for key in ("cpu", "commit", "date")}
-            found |= {key: model[key] for key in ("model", "scheme", "threads")}
-            rounds[-1][name] = {
-                test: {str(one["depth"]): one["tokens_per_second"] for one in model["results"]
-                       if one["test"] == test and one["batch"] == 1}
-                for test in ("decode", "prefill")
-            }  # fmt: skip
+            rounds[-1][name] = rates(report)
+    found = {key: report[key] for key in ("cpu", "commit", "date")}
+    found |= {key: report["models"][0][key] for key in ("model", "scheme", "threads")}
 
     def medians(value) -> dict[str, dict[str, float]]:
         return {
@@ -497,7 +501,7 @@ def write(figures: dict[str, Figures], page: pathlib.Path, plots: pathlib.Path) 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=" ".join(PARTS))
     parser.add_argument("--kipp", type=pathlib.Path, default=build_folder() / "kipp")
     parser.add_argument("--model", help="as `kipp run --model`; none: the demo checkpoint")
