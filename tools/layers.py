@@ -17,6 +17,7 @@ MAX_LINES = 800
 # folder of src/ -> folders it may include, beside itself
 ALLOWED = {
     "base": set(),
+    "gpu": set(),
     "kvquant": set(),
     "model": {"base"},
     "tokenizer": {"base"},
@@ -40,6 +41,9 @@ def offence(source: pathlib.PurePath, target: str) -> str | None:
         return "includes are written from src/"
     if folder == "kvquant" and wanted == "hwy":
         return None if source.name.startswith("cpu_simd") else "only kvquant/cpu_simd* may include Highway"
+    if wanted == "gpu" and (source.parts[:2] == ("backend", "webgpu")
+                            or folder == "kvquant" and source.name.startswith("wgpu")):
+        return None  # the two that compute with WebGPU
     if source.parts[:2] == ("kvquant", "tests") and wanted == "support":
         return None  # beside the tests, which leave with the folder
     if wanted != folder and wanted not in ALLOWED.get(folder, set()):
