@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "backend/kv_policy.h"
@@ -67,6 +68,9 @@ struct LoadOptions {
   // after a restart, with speculation or without. cuda alone has a faster way, whose precision
   // depends on the size of a step; the others are always so.
   bool deterministic = true;
+  // webgpu: which GPU, by its index or a part of its name in `kipp devices`; empty: the best there
+  // is.
+  std::string adapter = {};
 };
 
 struct BackendInfo {

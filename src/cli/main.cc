@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
   kipp::add_run_command(app, exit_code);
   kipp::add_chat_command(app, exit_code);
   kipp::add_serve_command(app, exit_code);
+  kipp::add_devices_command(app, exit_code);
   kipp::add_bench_command(app, exit_code);
   kipp::add_perplexity_command(app, exit_code);
   kipp::add_recall_command(app, exit_code);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "backend/registry.h"
 #include "base/paths.h"
 #include "base/progress.h"
 #include "cli/demo_model.h"
@@ -64,14 +65,24 @@ Result<LoadOptions> load_options(const ModelFlags& flags) {
   }
   options.weights = *weights;
   options.deterministic = flags.deterministic;
+  if (auto checked = check_adapter(flags.backend, flags.adapter); !checked) {
+    return fail(checked.error().code, "--{}", checked.error().message);
+  }
+  options.adapter = flags.adapter;
   return options;
 }
 
 void add_compute_flags(CLI::App& command, ModelFlags& flags) {
   command
       .add_option("--backend", flags.backend,
-                  "What computes: cpu, cuda (an NVIDIA GPU), or the slow reference.")
+                  "What computes: cpu, cuda (an NVIDIA GPU), webgpu (any GPU), or the slow "
+                  "reference.")
       ->capture_default_str();
+  command
+      .add_option("--adapter", flags.adapter,
+                  "With --backend webgpu: the GPU, by its number or a part of its name in `kipp "
+                  "devices`. Default: the first discrete one, else the first integrated one.")
+      ->type_name("NAME|INDEX");
   command.add_option("--threads", flags.threads, "Threads that compute; 0: one per core.")
       ->type_name("NUMBER")
       ->capture_default_str();

@@ -15,6 +15,7 @@ struct ModelFlags {
   std::string model;                  // a file or an id; empty: the demo checkpoint
   std::optional<std::string> scheme;  // of an id: which of its files; of a file: what it must be
   std::string backend = "cpu";
+  std::string adapter;        // of webgpu; empty: the best there is
   std::string threads = "0";  // 0: one per core
   std::string weights = "packed";
   std::string kv = "bf16";
@@ -25,7 +26,7 @@ struct ModelFlags {
 };
 
 void add_model_flags(CLI::App& command, ModelFlags& flags);
-// Of these, what says how to compute rather than what: --backend, --threads, --weights,
+// Of these, what says how to compute rather than what: --backend, --adapter, --threads, --weights,
 // --deterministic, --allow-synthetic.
 void add_compute_flags(CLI::App& command, ModelFlags& flags);
 

@@ -101,6 +101,7 @@ Model::~Model() = default;
 
 Result<std::shared_ptr<Model>> Model::open(const std::string& path, const ModelOptions& options) {
   KIPP_TRY_ASSIGN(backend, make_backend(options.backend));
+  KIPP_TRY(check_adapter(options.backend, options.load.adapter));
   KIPP_TRY_ASSIGN(artifact,
                   Artifact::open(path, OpenOptions{.allow_synthetic = options.allow_synthetic}));
   const int blocks =

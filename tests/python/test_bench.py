@@ -134,7 +134,7 @@ REFUSALS = [
     (["--batch", "1,129"], "--batch: expected at most 128 sequences on cpu, found 129"),
     (["--repetitions", "0"], "--repetitions: expected at least 1, found 0"),
     (["--prefill", "0", "--decode", "0"], "expected something to measure"),
-    (["--backend", "gpu"], 'backend: expected one of cpu, reference, cuda; found "gpu"'),
+    (["--backend", "gpu"], 'backend: expected one of cpu, reference, cuda, webgpu; found "gpu"'),
     (["--threads", "-1"], "--threads: expected at least 0, found -1"),
     (["--weights", "gone"], "--weights: expected packed or mapped"),
     (["--scheme", "q8_0"], "--scheme: expected q8_0, found bf16 in bf16.gguf"),

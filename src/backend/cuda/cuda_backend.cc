@@ -176,6 +176,13 @@ void CudaBackend::copy_blocks(std::span<const BlockCopy> copies) {
 
 std::size_t CudaBackend::block_bytes() const { return state_ == nullptr ? 0 : state_->block_bytes; }
 
+Result<std::vector<DeviceFacts>> list_devices() {
+  KIPP_TRY_ASSIGN(device, Device::open());
+  const runtime::Properties& found = device->properties();
+  return std::vector<DeviceFacts>{
+      {.name = found.name, .type = "discrete GPU", .memory_bytes = found.memory_bytes}};
+}
+
 Result<std::byte*> CudaBackend::block_at(BlockId block, std::size_t bytes) const {
   if (state_ == nullptr) return fail(ErrorCode::invalid, "block: no artifact is loaded");
   if (block < 0 || block >= state_->blocks) {

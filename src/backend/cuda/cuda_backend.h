@@ -8,8 +8,10 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "backend/backend.h"
+#include "backend/devices.h"
 
 namespace kipp::cuda {
 
@@ -17,6 +19,9 @@ namespace kipp::cuda {
 // 8B one takes about 50 ms, which is what a cancellation may wait.
 inline constexpr int kMaxStepTokens = 2048;
 inline constexpr int kMaxLogitRows = 256;  // 156 MB on the device and as much page-locked
+
+// The one device that this backend uses; none is an error that says so.
+Result<std::vector<DeviceFacts>> list_devices();
 
 class CudaBackend final : public Backend {
  public:
