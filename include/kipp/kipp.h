@@ -80,7 +80,7 @@ KIPP_API const char* kipp_last_error(void);
 
 typedef struct kipp_model_options {
   size_t size;
-  const char* backend;   /* needed: "cpu", "cuda" or "reference"; nothing falls back */
+  const char* backend;   /* needed: "cpu", "cuda", "webgpu" or "reference"; nothing falls back */
   const char* kv_policy; /* needed: how keys and values are kept: "bf16", "int8", "tiered",
                           * "tiered-max", or a policy in words (docs/KV.md) */
   const char* weights;   /* "packed" (also if NULL): a copy in the order the kernels read;
@@ -94,6 +94,8 @@ typedef struct kipp_model_options {
   int32_t kv_sequences;      /* sessions that share kv_blocks at a time, where kv_policy is not
                               * "bf16": each has a window of its own beside its blocks; 0: one */
   int32_t allow_unproven_kv; /* not 0: accept a kv_policy that was not proven on the checkpoint */
+  const char* adapter; /* of "webgpu": a GPU's number or a part of its name, as `kipp devices` lists
+                        * them; NULL: the best there is. Refused with other backends */
 } kipp_model_options;
 
 /* Opens a model file. */

@@ -28,6 +28,7 @@ Result<ModelOptions> model_options(const kipp_model_options* given) {
     out.load.weights = weights;
   }
   out.load.threads = options.threads;
+  if (options.adapter != nullptr) out.load.adapter = options.adapter;
   if (options.progress != nullptr) {
     out.load.progress = [progress = options.progress, user = options.user](std::uint64_t done,
                                                                            std::uint64_t total) {

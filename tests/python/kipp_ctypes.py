@@ -24,7 +24,7 @@ class Sized(ctypes.Structure):
 class ModelOptions(Sized):
     _fields_ = [("size", c_size_t), ("backend", c_char_p), ("kv_policy", c_char_p), ("weights", c_char_p), ("threads", c_int32),
                 ("kv_blocks", c_int32), ("allow_synthetic", c_int32), ("progress", LOADING), ("user", c_void_p), ("kv_sequences", c_int32),
-                ("allow_unproven_kv", c_int32)]
+                ("allow_unproven_kv", c_int32), ("adapter", c_char_p)]
 
 
 class ModelInfo(Sized):

@@ -25,6 +25,7 @@ def misuse(kipp, path):
     case("open what is no model", "model_open", __file__.encode(), byref(ModelOptions(backend=b"cpu", kv_policy=b"bf16")), byref(out))
     case("no backend", *opening(backend=None))
     case("unknown backend", *opening(backend=b"gpu"))
+    case("an adapter of a backend without any", *opening(adapter=b"0"))
     case("no policy", *opening(kv_policy=None))
     case("unknown policy", *opening(kv_policy=b"fast"))
     case("a policy that is not proven", *opening(kv_policy=b"far=int4"))

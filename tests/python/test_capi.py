@@ -131,7 +131,8 @@ def test_misuse_is_answered_with_a_sentence(model):
     for name, (status, sentence, *_) in seen.items():
         assert status == (0 if name in fine else others.get(name, INVALID)), (name, sentence)
         assert (sentence == "") == (name in fine) and "\n" not in sentence, name
-    for name, part in {"unknown backend": 'expected one of cpu, reference, cuda; found "gpu"', "unknown policy": 'expected bf16, int8, tiered, tiered-max, or a policy as in',
+    for name, part in {"unknown backend": 'expected one of cpu, reference, cuda, webgpu; found "gpu"',
+                       "an adapter of a backend without any": 'expected one with backend webgpu only, found "0" with backend cpu', "unknown policy": 'expected bf16, int8, tiered, tiered-max, or a policy as in',
                        "close with sessions": "expected all its sessions closed, found 1 open", "close twice": "found one that is closed",
                        "info of NULL": "found NULL", "a batch of two models": "expected sessions of one model",
                        "a newer member in use": "found a member of a newer version in use"}.items():
@@ -175,13 +176,17 @@ def test_installs_program_library_header_and_packages_alone(installed):
     lib = installed.lib.relative_to(installed.prefix)
     minor = ".".join(VERSION.split(".")[:2])
     found = {str(p.relative_to(installed.prefix)) for p in installed.prefix.rglob("*") if not p.is_dir()}
-    build_type = re.search(r"CMAKE_BUILD_TYPE:STRING=(\w+)", (BUILD / "CMakeCache.txt").read_text())[1].lower()
+    cache = (BUILD / "CMakeCache.txt").read_text()
+    build_type = re.search(r"CMAKE_BUILD_TYPE:STRING=(\w+)", cache)[1].lower()
+    # WebGPU's library is no package of the system's: it comes along and is found beside the others.
+    webgpu = "KIPP_WEBGPU:BOOL=ON" in cache
     assert found == {"bin/kipp", "include/kipp/kipp.h", f"{lib}/libkipp.so", f"{lib}/libkipp.so.{minor}", f"{lib}/libkipp.so.{VERSION}",
                      f"{lib}/pkgconfig/kipp.pc", f"{lib}/cmake/kipp/kipp-config.cmake", f"{lib}/cmake/kipp/kipp-config-version.cmake",
-                     f"{lib}/cmake/kipp/kipp-config-{build_type}.cmake"}
+                     f"{lib}/cmake/kipp/kipp-config-{build_type}.cmake"} | ({f"{lib}/libwgpu_native.so"} if webgpu else set())
     dynamic = installed.run("readelf", "-d", installed.lib / "libkipp.so")
     assert re.findall(r"\(SONAME\).*\[(.*)\]", dynamic) == [f"libkipp.so.{minor}"]
-    assert "RPATH" not in dynamic and "RUNPATH" not in dynamic
+    assert re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", dynamic) == ([f"$ORIGIN:$ORIGIN/../{lib}"] if webgpu else [])
+    assert installed.run(installed.prefix / "bin/kipp", "--version") == f"kipp {VERSION}\n"
     assert (installed.prefix / "include/kipp/kipp.h").read_text() == HEADER.read_text()
     assert installed.run("pkg-config", "--modversion", "kipp").strip() == VERSION
 
