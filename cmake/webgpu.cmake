@@ -5,6 +5,16 @@ option(KIPP_WEBGPU "Build the webgpu backend, which needs wgpu-native" OFF)
 set(KIPP_WGPU_ROOT ${CMAKE_SOURCE_DIR}/.deps/wgpu-native CACHE PATH
     "Folder of wgpu-native: include/webgpu.h, include/wgpu.h, lib/libwgpu_native.so")
 
+# Tests run on the software adapter where it is installed, whatever GPU is there beside it: their bounds hold on any, and
+# a machine of CI has no other. Empty: on what the machine has. NODEVICE_SELECT keeps a layer of Mesa's, which looks for a
+# desktop, from complaining on standard error that there is none.
+file(GLOB kipp_software_vulkan /usr/share/vulkan/icd.d/lvp_icd.*.json)
+set(KIPP_TEST_VULKAN "${kipp_software_vulkan}" CACHE STRING "Vulkan driver file that tests run on; empty: all of the system's")
+set(KIPP_WEBGPU_TEST_ENVIRONMENT NODEVICE_SELECT=1)
+if(KIPP_TEST_VULKAN)
+  list(APPEND KIPP_WEBGPU_TEST_ENVIRONMENT VK_DRIVER_FILES=${KIPP_TEST_VULKAN})
+endif()
+
 # kvquant has an option of its own, since it builds alone as well.
 set(KVQUANT_WGPU ${KIPP_WEBGPU})
 
