@@ -34,6 +34,35 @@ TEST(Registry, RefusesOtherNamesAndFallsBackToNothing) {
   }
 }
 
+TEST(Registry, LetsWebgpuAloneHaveAnAdapter) {
+  EXPECT_TRUE(check_adapter("webgpu", "llvmpipe"));
+  for (const std::string_view name : backend_names()) {
+    EXPECT_TRUE(check_adapter(name, ""));
+    if (name == "webgpu") continue;
+    const auto refused = check_adapter(name, "0");
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::invalid);
+    EXPECT_EQ(refused.error().message,
+              fmt::format("adapter: expected one with backend webgpu only, found \"0\" with "
+                          "backend {}",
+                          name));
+  }
+}
+
+TEST(Registry, ListsDevicesOfEveryBackendThatHasItsOwn) {
+  std::vector<std::string_view> names;
+  for (const BackendDevices& each : list_devices()) {
+    names.push_back(each.backend);
+    if (each.devices) {
+      EXPECT_THAT(*each.devices, testing::Not(testing::IsEmpty())) << each.backend;
+    } else {
+      EXPECT_THAT(each.devices.error().message, HasSubstr("found")) << each.backend;
+    }
+    EXPECT_TRUE(each.devices || each.backend != "cpu");
+  }
+  EXPECT_THAT(names, testing::ElementsAre("cpu", "cuda", "webgpu"));
+}
+
 TEST(WeightStore, IsNamed) {
   EXPECT_EQ(parse_weight_store("packed").value(), WeightStore::packed);
   EXPECT_EQ(parse_weight_store("mapped").value(), WeightStore::mapped);
