@@ -151,11 +151,10 @@ def gate(run: Run, checkpoint: str, scheme: str, against: str, tokens: list[int]
     path = artifact(run, checkpoint, scheme)
     steps, found = ways(tokens, decode_from)
     blocks = 3 * -(-len(tokens) // 32)
-    run.seconds_left()
-    truth = run_steps(path, steps, kv_blocks=blocks, backend=against)
+    truth = run_steps(path, steps, kv_blocks=blocks, backend=against, timeout=run.seconds_left())
     for mode in ("fast", "deterministic"):
-        run.seconds_left()
-        results = run_steps(path, steps, kv_blocks=blocks, backend=run.backend, deterministic=mode == "deterministic")
+        results = run_steps(path, steps, kv_blocks=blocks, backend=run.backend, deterministic=mode == "deterministic",
+                            timeout=run.seconds_left())  # fmt: skip
         for name, way in found.items():
             errors, differ = [], 0
             for step, row, _ in way:

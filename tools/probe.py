@@ -43,9 +43,10 @@ def run_steps(
     threads: int = 0,
     weights: str = "packed",
     deterministic: bool = True,
+    timeout: float | None = None,
 ) -> list[Step]:
     """One dictionary per step. An error of the engine is a RuntimeError with its sentence. `kv`, where it is given, is
-    the policy of a tiered store, all planes of which are held."""
+    the policy of a tiered store, all planes of which are held. `timeout`: seconds."""
     with tempfile.TemporaryDirectory() as out:
         request = {
             "artifact": str(artifact),
@@ -61,8 +62,9 @@ def run_steps(
             "steps": steps,
         }
         done = subprocess.run(
-            [build_folder() / "tests" / "eval_probe"], input=json.dumps(request), capture_output=True, text=True
-        )
+            [build_folder() / "tests" / "eval_probe"], input=json.dumps(request), capture_output=True, text=True,
+            timeout=timeout,
+        )  # fmt: skip
         if done.returncode != 0:
             raise RuntimeError(done.stderr.strip())
         results: list[Step] = [{} for _ in steps]
