@@ -134,9 +134,9 @@ struct Device::State {
   Expected<void> check(std::string_view doing) {
     native::poll(get(), false);
     if (const auto lost = reports.lost()) {
-      return tl::unexpected(
-          error(ErrorKind::lost, "device: lost while " + std::string(doing) + ", " +
-                                     (lost->empty() ? "no reason given" : *lost)));
+      return tl::unexpected(error(ErrorKind::lost, "device: lost (" +
+                                                       (lost->empty() ? "no reason given" : *lost) +
+                                                       "), noticed at: " + std::string(doing)));
     }
     if (const auto found = reports.take_error()) {
       return tl::unexpected(

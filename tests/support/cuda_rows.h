@@ -10,17 +10,10 @@
 
 #include "backend/cuda/emulation.h"
 #include "backend/cuda/kernels.h"
-#include "backend/reference/reference_math.h"
 #include "base/float16.h"
-#include "convert/quantize.h"
-#include "support/random_floats.h"
+#include "support/stored_weights.h"
 
 namespace kipp::test {
-
-inline std::size_t index_of(int row, int cols, int col) {
-  return static_cast<std::size_t>(row) * static_cast<std::size_t>(cols) +
-         static_cast<std::size_t>(col);
-}
 
 // [rows, cols] as split activations, and the values that the two terms stand for.
 struct SplitMatrix {
@@ -57,30 +50,14 @@ struct SplitMatrix {
   }
 };
 
-// A matrix of random weights as an artifact stores it, packed by the kernels, and decoded.
-struct PackedWeights {
+// Random weights packed by the kernels.
+struct PackedWeights : StoredWeights {
   cuda::DeviceMatrix matrix;
-  std::vector<float> decoded;  // [rows, cols]
-  std::vector<std::byte> stored;
   std::vector<std::uint8_t> weights, scales;
 
-  PackedWeights(Scheme scheme, int rows, int cols, std::uint64_t seed = 1) {
+  PackedWeights(Scheme scheme, int rows, int cols, std::uint64_t seed = 1)
+      : StoredWeights(scheme, rows, cols, seed) {
     const std::size_t row_size = row_bytes(scheme, cols);
-    stored.resize(row_size * static_cast<std::size_t>(rows));
-    decoded.resize(index_of(rows, cols, 0));
-    const std::vector<float> values = normal_floats(seed, decoded.size(), 0.05);
-    for (int r = 0; r < rows; ++r) {
-      std::vector<std::uint16_t> row;
-      for (int c = 0; c < cols; ++c) row.push_back(f32_to_bf16(values[index_of(r, cols, c)]));
-      const auto out = std::span(stored).subspan(row_size * static_cast<std::size_t>(r), row_size);
-      if (scheme == Scheme::bf16) {
-        std::memcpy(out.data(), row.data(), row_size);
-      } else if (!encode_row(scheme, row, out)) {
-        std::abort();  // the values above fit every scheme
-      }
-      reference::decode_row(MatrixView{stored.data(), scheme, rows, cols}, r,
-                            std::span(decoded).subspan(index_of(r, cols, 0), row.size()));
-    }
     weights.resize(cuda::packed_weight_bytes(scheme, rows, cols));
     scales.resize(cuda::packed_scale_bytes(scheme, rows, cols));
     matrix = {weights.data(), scales.data(), scheme, rows, cols};

@@ -1,0 +1,99 @@
+// For one row, with what comes before the product done on the way to it: bound by the bytes of W and
+// by the gaps between dispatches. A workgroup makes one tile of eight outputs; LANES threads share
+// an output and take its chunks of 64 columns in turns. The row goes through workgroup memory.
+//
+// Put in front: LANES, and INPUT, which says what a column of the row is:
+//   0  x
+//   1  x / sqrt(mean(x^2) + 1e-6) * norm, with the bits of rms_norm.wgsl
+//   2  silu(gate) * up of [gate | up], with the bits of silu_mul.wgsl
+@group(0) @binding(6) var<storage, read> norm: array<vec4<f32>>;
+
+const THREADS = 8u * LANES;
+const ROUND = 64u * LANES;  // columns that all threads take at once
+const SLOTS = 4u;           // rounds whose sums are kept before they are added up
+
+var<workgroup> row: array<vec4<f32>, ROUND / 4u>;
+var<workgroup> sums: array<f32, SLOTS * THREADS>;  // [round][lane][out]
+var<workgroup> squares: array<f32, 128>;
+
+// As rms_norm.wgsl: every 128th square, then halves.
+fn inverse_size(thread: u32) -> f32 {
+  for (var part = thread; part < 128u; part += THREADS) {
+    var sum = 0.0;
+    for (var i = part; i < shape.cols; i += 128u) {
+      let v = x[i / 4u][i % 4u];
+      sum = fma(v, v, sum);
+    }
+    squares[part] = sum;
+  }
+  workgroupBarrier();
+  for (var half = 64u; half > 0u; half /= 2u) {
+    for (var part = thread; part < half; part += THREADS) { squares[part] += squares[part + half]; }
+    workgroupBarrier();
+  }
+  return 1.0 / sqrt(squares[0] / f32(shape.cols) + 1e-6);
+}
+
+fn input(i: u32, inverse: f32) -> vec4<f32> {
+  let v = x[i];
+  if (INPUT == 1u) { return v * inverse * norm[i]; }
+  if (INPUT == 2u) { return v / (1.0 + exp(-v)) * x[shape.cols / 4u + i]; }
+  return v;
+}
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  let tile = group.x;
+  let out = thread % 8u;
+  let lane = thread / 8u;
+  let units = shape.cols / 32u;
+  let chunks = (units + 1u) / 2u;
+  // Weights are on their way while the row is made ready.
+  var first = load_weights(tile, out, min(2u * lane, units - 1u), units);
+  var second = load_weights(tile, out, min(2u * lane + 1u, units - 1u), units);
+  var inverse = 0.0;
+  if (INPUT == 1u) { inverse = inverse_size(thread); }
+  var total = 0.0;  // of output `thread`
+  var slot = 0u;
+  for (var round = 0u; round < chunks; round += LANES) {
+    for (var i = thread; i < ROUND / 4u; i += THREADS) {
+      let quad = round * 16u + i;
+      if (quad < shape.cols / 4u) { row[i] = input(quad, inverse); }
+    }
+    workgroupBarrier();
+    let unit = 2u * (round + lane);
+    var sum = 0.0;
+    if (unit < units) {
+      for (var j = 0u; j < 8u; j++) {
+        let w = decode_x4(&first, j);
+        let v = row[lane * 16u + j];
+        sum = fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, sum))));
+      }
+    }
+    if (unit + 1u < units) {
+      for (var j = 0u; j < 8u; j++) {
+        let w = decode_x4(&second, j);
+        let v = row[lane * 16u + 8u + j];
+        sum = fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, sum))));
+      }
+    }
+    let next = unit + 2u * LANES;
+    if (round + LANES < chunks) {
+      first = load_weights(tile, out, min(next, units - 1u), units);
+      second = load_weights(tile, out, min(next + 1u, units - 1u), units);
+    }
+    sums[slot * THREADS + thread] = sum;
+    workgroupBarrier();
+    slot++;
+    if (slot == SLOTS || round + LANES >= chunks) {
+      // What no chunk was summed into is zero and changes nothing: the total is never minus zero.
+      if (thread < 8u) {
+        for (var s = 0u; s < slot; s++) {
+          for (var l = 0u; l < LANES; l++) { total += sums[s * THREADS + l * 8u + thread]; }
+        }
+      }
+      slot = 0u;
+    }
+  }
+  if (thread < 8u) { store(0u, tile * 8u + thread, total); }
+}

@@ -1,0 +1,38 @@
+// y[i] = x / sqrt(mean(x^2) + 1e-6) * norm, where x is row i, or row rows[i] with `gather`. One
+// workgroup for each row of y. 128 threads sum every 128th square, then the sums are folded in
+// halves.
+struct Shape {
+  cols: u32,
+  gather: u32,
+}
+
+@group(0) @binding(0) var<uniform> shape: Shape;
+@group(0) @binding(1) var<storage, read> rows: array<u32>;
+@group(0) @binding(2) var<storage, read> norm: array<f32>;
+@group(0) @binding(3) var<storage, read> x: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+
+var<workgroup> sums: array<f32, 128>;
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  var row = group.x;
+  if (shape.gather == 1u) { row = rows[row]; }
+  let source = row * shape.cols;
+  var sum = 0.0;
+  for (var i = thread; i < shape.cols; i += 128u) {
+    let v = x[source + i];
+    sum = fma(v, v, sum);
+  }
+  sums[thread] = sum;
+  workgroupBarrier();
+  for (var half = 64u; half > 0u; half /= 2u) {
+    if (thread < half) { sums[thread] += sums[thread + half]; }
+    workgroupBarrier();
+  }
+  let inverse = 1.0 / sqrt(sums[0] / f32(shape.cols) + 1e-6);
+  let to = group.x * shape.cols;
+  for (var i = thread; i < shape.cols; i += 128u) {
+    y[to + i] = x[source + i] * inverse * norm[i];
+  }
+}
