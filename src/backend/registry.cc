@@ -12,6 +12,7 @@
 #include "backend/cuda/cuda_backend.h"
 #endif
 #if KIPP_HAS_WEBGPU
+#include "backend/webgpu/webgpu_backend.h"
 #include "backend/webgpu/webgpu_devices.h"
 #endif
 
@@ -34,10 +35,12 @@ tl::unexpected<Error> no_cuda() {
 }
 #endif
 
+#if !KIPP_HAS_WEBGPU
 tl::unexpected<Error> no_webgpu() {
   return left_out("webgpu",
                   "wgpu-native when kipp is built (`./dev build webgpu` fetches it and builds so)");
 }
+#endif
 
 std::vector<DeviceFacts> processor() {
   const auto pages = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
@@ -75,7 +78,13 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name) {
     return no_cuda();
 #endif
   }
-  if (name == "webgpu") return no_webgpu();
+  if (name == "webgpu") {
+#if KIPP_HAS_WEBGPU
+    return std::make_unique<webgpu::WebgpuBackend>();
+#else
+    return no_webgpu();
+#endif
+  }
   return fail(ErrorCode::invalid, "backend: expected one of {}; found \"{}\"",
               fmt::join(kNames, ", "), name);
 }

@@ -12,6 +12,8 @@
 
 namespace kipp::webgpu {
 
+inline constexpr int kRowOuts = 8;
+
 // What a product of one row does to its input first (wgsl/matmul_row.wgsl).
 enum class RowInput : std::uint8_t { plain = 0, normed = 1, gated = 2 };
 
@@ -27,7 +29,8 @@ class Kernels {
   // The device outlives the kernels.
   static Result<Kernels> create(gpu::Device& device);
 
-  // For the product of one row. The kernels live as long as this.
+  // For the product of one row, kRowOuts outputs of it in a workgroup. The kernels live as long as
+  // this.
   Result<const gpu::Kernel*> matmul_row(Scheme scheme, int cols, RowInput input);
   // For two rows or more.
   Result<MatmulCut> matmul(Scheme scheme, int outs, int cols, int rows);
