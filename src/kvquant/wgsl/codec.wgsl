@@ -131,17 +131,15 @@ fn kvq_divide(a: f32, b: f32) -> f32 {
     exponent -= 1u;
   }
   rest -= divisor;
-  var quotient = 1u;  // ends with 25 bits: the mantissa, and one to round by
+  var quotient = 1u;  // ends with 25 bits: the mantissa, and one to round by, as there are no ties
   for (var i = 0u; i < 24u; i++) {
     rest <<= 1u;
     let fits = rest >= divisor;
     rest -= select(0u, divisor, fits);
     quotient = (quotient << 1u) | select(0u, 1u, fits);
   }
-  let mantissa = quotient >> 1u;
-  let up = (quotient & 1u) != 0u && (rest != 0u || (mantissa & 1u) != 0u);
   // The leading one of the mantissa counts one exponent up, and so does a carry out of it.
-  let magnitude = ((exponent - 127u) << 23u) + mantissa + select(0u, 1u, up);
+  let magnitude = ((exponent - 127u) << 23u) + ((quotient + 1u) >> 1u);
   return bitcast<f32>((a_bits & 0x80000000u) | magnitude);
 }
 
