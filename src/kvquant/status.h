@@ -14,7 +14,7 @@ enum class Code : std::uint8_t {
   ok,
   invalid_argument,  // a size, scheme, policy or range that cannot be meant
   not_finite,        // NaN, infinity, or a value beyond what the scheme's scales can hold
-  unavailable,       // a plane that was freed, or that a block still open does not have yet
+  unavailable,       // a plane that was freed, or that a block still open does not have yet; a GPU
   out_of_memory,
   corrupt,  // bytes that are no KvBlock, or not this one
 };

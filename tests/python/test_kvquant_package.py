@@ -61,8 +61,9 @@ class Package:
                         f"-DCMAKE_CXX_COMPILER={self.compiler}", *launcher, *options)
 
     def files(self, pattern):
-        """Names of its headers or sources, as the option has it."""
-        return {f.name for f in self.source.glob(pattern) if self.highway or not f.name.startswith("cpu_simd")}
+        """Names of its headers or sources, as the option has it; the WebGPU backend is no part of the package."""
+        left_out = ("wgpu",) if self.highway else ("wgpu", "cpu_simd")
+        return {f.name for f in self.source.glob(pattern) if not f.name.startswith(left_out)}
 
     def compile_commands(self):
         commands = json.loads((self.build / "compile_commands.json").read_text())
@@ -118,6 +119,11 @@ def test_version_header_must_agree_with_itself(package, tmp_path):
     (copy / "version.h").write_text((copy / "version.h").read_text().replace(f'"{VERSION}"', '"7.7.7"'))
     with pytest.raises(AssertionError, match=f"its parts make {re.escape(VERSION)}, and KVQUANT_VERSION"):
         package("gcc").configure(copy, tmp_path / "build", "-DKVQUANT_HIGHWAY=OFF", "-DKVQUANT_TESTS=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+
+
+def test_webgpu_backend_is_refused_where_there_is_no_device_to_build_it_on(package, tmp_path):
+    with pytest.raises(AssertionError, match="KVQUANT_WGPU=ON: expected the target gpu"):
+        package("gcc").configure(SOURCE, tmp_path / "build", "-DKVQUANT_HIGHWAY=OFF", "-DKVQUANT_TESTS=OFF", "-DKVQUANT_WGPU=ON")
 
 
 @pytest.mark.parametrize("kind", KINDS)
