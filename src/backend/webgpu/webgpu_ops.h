@@ -66,7 +66,7 @@ class WebgpuOps {
   void tap(std::string_view, int, const Rows&) const {}
 
   const Buffers& buffers() const { return buffers_; }
-  // All that was recorded since begin_step(), or the first thing that went wrong.
+  // The last part of the step, or the first thing that went wrong.
   Result<gpu::Recorder> take_recorded();
 
  private:

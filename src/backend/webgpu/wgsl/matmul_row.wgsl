@@ -4,25 +4,33 @@
 //
 // Put in front: LANES, and INPUT, which says what a column of the row is:
 //   0  x
-//   1  x / sqrt(mean(x^2) + 1e-6) * norm, with the bits of rms_norm.wgsl
+//   1  x / sqrt(mean(x^2) + 1e-6) * norm, with the bits of rms_norm.wgsl; of the head the row of x
+//      whose logits are asked for
 //   2  silu(gate) * up of [gate | up], with the bits of silu_mul.wgsl
 @group(0) @binding(6) var<storage, read> norm: array<vec4<f32>>;
 
 const THREADS = 8u * LANES;
 const ROUND = 64u * LANES;  // columns that all threads take at once
 const SLOTS = 4u;           // rounds whose sums are kept before they are added up
+const STRIDE = LANES / 4u + 1u;  // of an output's sums, four to a vector: spreads them over the banks
 
 var<workgroup> row: array<vec4<f32>, ROUND / 4u>;
-var<workgroup> sums: array<f32, SLOTS * THREADS>;  // [round][lane][out]
+var<workgroup> sums: array<vec4<f32>, SLOTS * 8u * STRIDE>;  // [round][out][lane]
 var<workgroup> squares: array<f32, 128>;
 
-// As rms_norm.wgsl: every 128th square, then halves.
+// Where the row begins, in fours.
+fn row_at() -> u32 {
+  return select(0u, step.first_logit_row * (shape.cols / 4u), shape.of_logits == 1u);
+}
+
+// As rms_norm.wgsl: the squares of every 128th four columns, then halves.
 fn inverse_size(thread: u32) -> f32 {
+  let at = row_at();
   for (var part = thread; part < 128u; part += THREADS) {
     var sum = 0.0;
-    for (var i = part; i < shape.cols; i += 128u) {
-      let v = x[i / 4u][i % 4u];
-      sum = fma(v, v, sum);
+    for (var i = part; i < shape.cols / 4u; i += 128u) {
+      let v = x[at + i];
+      sum = fma(v.w, v.w, fma(v.z, v.z, fma(v.y, v.y, fma(v.x, v.x, sum))));
     }
     squares[part] = sum;
   }
@@ -35,7 +43,7 @@ fn inverse_size(thread: u32) -> f32 {
 }
 
 fn input(i: u32, inverse: f32) -> vec4<f32> {
-  let v = x[i];
+  let v = x[row_at() + i];
   if (INPUT == 1u) { return v * inverse * norm[i]; }
   if (INPUT == 2u) { return v / (1.0 + exp(-v)) * x[shape.cols / 4u + i]; }
   return v;
@@ -82,14 +90,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       first = load_weights(tile, out, min(next, units - 1u), units);
       second = load_weights(tile, out, min(next + 1u, units - 1u), units);
     }
-    sums[slot * THREADS + thread] = sum;
+    sums[(slot * 8u + out) * STRIDE + lane / 4u][lane % 4u] = sum;
     workgroupBarrier();
     slot++;
     if (slot == SLOTS || round + LANES >= chunks) {
       // What no chunk was summed into is zero and changes nothing: the total is never minus zero.
       if (thread < 8u) {
         for (var s = 0u; s < slot; s++) {
-          for (var l = 0u; l < LANES; l++) { total += sums[s * THREADS + l * 8u + thread]; }
+          for (var l = 0u; l < LANES / 4u; l++) {
+            let four = sums[(s * 8u + thread) * STRIDE + l];
+            total = (((total + four.x) + four.y) + four.z) + four.w;
+          }
         }
       }
       slot = 0u;

@@ -2,4 +2,5 @@
 struct Step {
   rows: u32,        // tokens of the step
   logit_rows: u32,  // of them, whose logits are asked for
+  first_logit_row: u32,
 }
