@@ -213,20 +213,22 @@ struct WgpuBackend::State {
 };
 
 WgpuBackend::WgpuBackend(std::unique_ptr<State> state) : state_(std::move(state)) {}
+WgpuBackend::WgpuBackend(WgpuBackend&&) noexcept = default;
+WgpuBackend& WgpuBackend::operator=(WgpuBackend&&) noexcept = default;
 WgpuBackend::~WgpuBackend() = default;
 
-Expected<std::unique_ptr<WgpuBackend>> WgpuBackend::make(gpu::Device& device) {
+Expected<WgpuBackend> WgpuBackend::make(gpu::Device& device) {
   auto state = std::make_unique<State>();
   state->device = &device;
   if (auto created = state->create_kernels(); !created) return status_of(created.error());
-  return std::unique_ptr<WgpuBackend>(new WgpuBackend(std::move(state)));
+  return WgpuBackend(std::move(state));
 }
 
-Expected<std::unique_ptr<WgpuBackend>> WgpuBackend::open(std::string_view adapter) {
+Expected<WgpuBackend> WgpuBackend::open(std::string_view adapter) {
   auto device = gpu::Device::open({.adapter = std::string(adapter)});
   if (!device) return status_of(device.error());
-  Expected<std::unique_ptr<WgpuBackend>> made = make(**device);
-  if (made.ok()) made.value()->state_->own = *std::move(device);
+  Expected<WgpuBackend> made = make(**device);
+  if (made.ok()) made.value().state_->own = *std::move(device);
   return made;
 }
 

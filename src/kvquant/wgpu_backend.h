@@ -18,9 +18,12 @@ namespace kvquant {
 class WgpuBackend final : public KvBackend {
  public:
   // On an adapter of its own; see gpu::choose_adapter() for the words.
-  static Expected<std::unique_ptr<WgpuBackend>> open(std::string_view adapter = {});
+  static Expected<WgpuBackend> open(std::string_view adapter = {});
   // On a device that outlives it.
-  static Expected<std::unique_ptr<WgpuBackend>> make(gpu::Device& device);
+  static Expected<WgpuBackend> make(gpu::Device& device);
+  WgpuBackend(
+      WgpuBackend&&) noexcept;  // into a TieredKvCache; what was moved from is not to be used
+  WgpuBackend& operator=(WgpuBackend&&) noexcept;
   ~WgpuBackend() override;
 
   const char* name() const override { return "wgpu"; }

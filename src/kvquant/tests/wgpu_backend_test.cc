@@ -13,6 +13,7 @@
 #include "kvquant/codec.h"
 #include "kvquant/cpu_ref.h"
 #include "kvquant/differential.h"
+#include "support/cache_probe.h"
 #include "support/golden_files.h"
 #include "support/owned_block.h"
 
@@ -30,9 +31,9 @@ using test::OwnedBlock;
 class WgpuKv : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    Expected<std::unique_ptr<WgpuBackend>> opened = WgpuBackend::open();
+    Expected<WgpuBackend> opened = WgpuBackend::open();
     ASSERT_TRUE(opened.ok()) << opened.status().message();
-    backend_ = std::move(opened.value());
+    backend_ = std::make_unique<WgpuBackend>(std::move(opened.value()));
   }
   static void TearDownTestSuite() { backend_.reset(); }
   void SetUp() override { ASSERT_NE(backend_, nullptr); }
@@ -152,12 +153,39 @@ TEST_F(WgpuKv, APlaneThatIsNotThereIsLeftOut) {
       backend_->dequantize_for_attention(layout, part.block(), {int2, bf16}, 0, 32, k, v).ok());
 }
 
+TEST(WgpuKvCache, HoldsAndReadsWhatThatOfTheOracleDoes) {
+  CacheConfig config;
+  config.shape = {2, 32};
+  config.max_positions = 160;
+  for (QuantScheme* scheme : {&config.scheme.key, &config.scheme.value}) {
+    *scheme = {int8, per_token, 32, false, true, int2};
+  }
+  config.policy = {.sink_blocks = 1,
+                   .recent_blocks = 1,
+                   .mid = {.key = int8, .value = int4},
+                   .far = {.key = int4, .value = int2}};
+  Expected<WgpuBackend> opened = WgpuBackend::open();
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  auto made = TieredKvCache<WgpuBackend>::create(std::move(opened.value()), config);
+  auto oracle = test::RefCache::create({}, config);
+  ASSERT_TRUE(made.ok() && oracle.ok());
+  std::vector<float> rows(std::size_t{150} * 64);
+  generate(Input::laplace, 9, config.shape, config.scheme.key, rows);
+  ASSERT_TRUE(made.value().append(rows, rows).ok());
+  ASSERT_TRUE(oracle.value().append(rows, rows).ok());
+  EXPECT_EQ(test::held_by(made.value()), test::held_by(oracle.value()));
+  std::vector<float> found, expected;
+  ASSERT_TRUE(test::read(made.value(), 149, 0, 150, found).ok());
+  ASSERT_TRUE(test::read(oracle.value(), 149, 0, 150, expected).ok());
+  EXPECT_EQ(found, expected);
+}
+
 TEST(WgpuKvFaults, ALostDeviceIsASentenceAndTheBlockIsAsItWas) {
   auto device = gpu::Device::open({});
   ASSERT_TRUE(device.has_value()) << device.error().message;
-  Expected<std::unique_ptr<WgpuBackend>> made = WgpuBackend::make(**device);
+  Expected<WgpuBackend> made = WgpuBackend::make(**device);
   ASSERT_TRUE(made.ok()) << made.status().message();
-  WgpuBackend& backend = *made.value();
+  WgpuBackend& backend = made.value();
   const QuantScheme scheme = {int8, per_token, 16, false, true, int2};
   const BlockLayout layout = BlockLayout::make({1, 16}, {scheme, scheme}).value();
   std::vector<float> rows(std::size_t{16} * 16);
@@ -198,7 +226,7 @@ TEST(WgpuKvFaults, ALostDeviceIsASentenceAndTheBlockIsAsItWas) {
 }
 
 TEST(WgpuKvFaults, AnUnknownAdapterIsNamed) {
-  const Expected<std::unique_ptr<WgpuBackend>> opened = WgpuBackend::open("no such adapter");
+  const Expected<WgpuBackend> opened = WgpuBackend::open("no such adapter");
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.status().code(), Code::unavailable);
   EXPECT_THAT(opened.status().message(), testing::HasSubstr("no such adapter"));

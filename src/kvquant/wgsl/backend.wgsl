@@ -1,9 +1,9 @@
 // The kernels of WgpuBackend, after codec.wgsl and codec_tile.wgsl. Each works on one side of one
 // block; `job` is that side, the same for all kernels of a submission.
 //
-// A completed block goes through append_rows and then either encode_rows, where a group is one head's
-// row, or prepare_rows, fit_groups and pack_codes, which take any grouping. Both ways make their
-// numbers with codec.wgsl. Code planes are cleared before, since their padding is zero.
+// A completed block goes through append_rows and then either encode_rows, where a group is one
+// head's row, or prepare_rows, fit_groups and pack_codes, which take any grouping. Both ways make
+// their numbers with codec.wgsl. Code planes are cleared before, since their padding is zero.
 
 struct Job {
   heads: u32,
@@ -77,8 +77,8 @@ fn append_rows(@builtin(global_invocation_id) id: vec3<u32>) {
   planes[job.bf16 + at / 2u] = low | (high << 16u);
 }
 
-// The tile's rows from the BF16 plane, rotated where the scheme says so. `first` is the tile's first
-// row.
+// The tile's rows from the BF16 plane, rotated where the scheme says so. `first` is the tile's
+// first row.
 fn fill_tile(first: u32, thread: u32) {
   let end = kPositions * job.heads * job.width;
   for (var i = thread; i < rows_of_a_tile() * job.width; i += kvq_threads) {

@@ -195,8 +195,8 @@ fn kvq_lifted(bf16_bits: u32) -> f32 {
   return bitcast<f32>(sign | select(normal, small, (bf16_bits & 0x7f80u) == 0u));
 }
 
-// A lifted element times the scale of its rotation (1 where there is none), lowered again; zero where
-// it is below 2^-40.
+// A lifted element times the scale of its rotation (1 where there is none), lowered again; zero
+// where it is below 2^-40.
 fn kvq_settled(lifted: f32, scale: f32) -> f32 {
   let product = lifted * scale;
   return select(kvq_rounded(product * 0x1p-100f), 0.0, abs(product) < 0x1p60f);
@@ -344,8 +344,8 @@ fn kvq_fit_levels(scheme: KvqScheme, params: KvqParams, sums: KvqSums) -> KvqPar
 
 // --- planes
 
-// The words that pack the 16 channels 4j + b + q * width / 4 (b, q = 0 .. 3) of a row: word j of the
-// row in hi2 and mid2, words j and j + width / 16 in low4.
+// The words that pack the 16 channels 4j + b + q * width / 4 (b, q = 0 .. 3) of a row: word j of
+// the row in hi2 and mid2, words j and j + width / 16 in low4.
 struct KvqPacked {
   hi2: u32,
   mid2: u32,        // 0 below 4 bits

@@ -3,9 +3,10 @@
 // after codec.wgsl; it takes 16 KiB of workgroup memory, which is all that WebGPU promises.
 //
 // The tile holds [row][channel] for kvq_tile_rows(width) rows, 32 of 128 channels: one head of one
-// block. The thread of part j in a row of `width` channels owns the 16 channels 4j + b + q * width / 4
-// (b, q = 0 .. 3), which are what one word of hi2 and mid2 and two words of low4 pack: word j of the
-// row in hi2 and mid2, words j and j + width / 16 in low4. FORMAT.md draws it.
+// block. The thread of part j in a row of `width` channels owns the 16 channels
+// 4j + b + q * width / 4 (b, q = 0 .. 3), which are what one word of hi2 and mid2 and two words of
+// low4 pack: word j of the row in hi2 and mid2, words j and j + width / 16 in low4. FORMAT.md draws
+// it.
 //
 // An encoder, all threads together:
 //   kvq_put(i, bits) for every element i of the tile, by whichever thread: its BF16
@@ -14,8 +15,8 @@
 //   let row = kvq_encode_row(scheme, width, rotated, thread)
 //   the thread writes the words of `row`
 //   let words = kvq_gather(row, width, thread), and thread t < rows / 2 writes word t of each
-// With a head width that does not divide 4096 the threads past the last row do as the last row does:
-// kvq_tile_rows() tells them apart.
+// With a head width that does not divide 4096 the threads past the last row do as the last row
+// does: kvq_tile_rows() tells them apart.
 
 const kvq_threads = 256u;
 const kvq_tile_elements = 4096u;
@@ -37,8 +38,8 @@ fn kvq_put(element: u32, bf16_bits: u32) {
   kvq_tile[element] = bitcast<u32>(kvq_lifted(bf16_bits));
 }
 
-// Every row of the tile turned by the Walsh-Hadamard transform, but for its scale. `width` is a power
-// of two. Begins with no barrier and ends with one.
+// Every row of the tile turned by the Walsh-Hadamard transform, but for its scale. `width` is a
+// power of two. Begins with no barrier and ends with one.
 fn kvq_rotate(width: u32, thread: u32) {
   for (var half = 1u; half < width; half *= 2u) {
     for (var pair = thread; pair < kvq_tile_elements / 2u; pair += kvq_threads) {
