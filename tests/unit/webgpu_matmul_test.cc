@@ -79,10 +79,10 @@ std::vector<float> multiply(const Uploaded& w, const std::vector<float>& in, boo
   const gpu::Buffer x = value(device().create_buffer(words(kMostRows, m.cols), "inputs"));
   const gpu::Buffer y = value(device().create_buffer(words(kMostRows, m.rows), "outputs"));
   const gpu::Buffer step = value(device().create_uniform(16, "step"));
-  const gpu::Buffer shape = value(device().create_uniform(16, "shape"));
+  const gpu::Buffer shape = value(device().create_uniform(32, "shape"));
   const auto word = [](int n) { return static_cast<std::uint32_t>(n); };
   const std::array<std::uint32_t, 4> step_words = {word(rows), 0, 0, 0};
-  const std::array<std::uint32_t, 4> shape_words = {word(m.rows), word(m.cols), add ? 1u : 0u, 0};
+  const std::array<std::uint32_t, 8> shape_words = {word(m.rows), word(m.cols), add ? 1u : 0u};
   device().write(step, 0, std::as_bytes(std::span(step_words)));
   device().write(shape, 0, std::as_bytes(std::span(shape_words)));
   device().write(x, 0, std::as_bytes(std::span(in)));
@@ -90,8 +90,7 @@ std::vector<float> multiply(const Uploaded& w, const std::vector<float>& in, boo
   device().write(y, 0, std::as_bytes(std::span(unwritten)));
   const std::array<gpu::Binding, 7> bindings = {
       {{&step}, {&shape}, {&m.codes}, {m.scales ? &m.scales : &m.codes}, {&x}, {&y}, {&x}}};
-  const gpu::Arguments arguments =
-      value(device().bind(*cut.kernel, std::span(bindings).first(rows == 1 ? 7 : 6)));
+  const gpu::Arguments arguments = value(device().bind(*cut.kernel, bindings));
   gpu::Recorder recorder = device().record();
   recorder.dispatch(*cut.kernel, arguments, word((m.rows + cut.outs - 1) / cut.outs),
                     word((rows + cut.rows - 1) / cut.rows));

@@ -50,11 +50,11 @@ Result<gpu::Kernel> make_matmul(gpu::Device& device, Scheme scheme, std::string_
                                 const std::string& constants) {
   std::string text = fmt::format("const SCHEME = {}u;\n{}", static_cast<int>(scheme), constants);
   for (const char* part : {"step", "matmul", "bf16", "weights"}) text += shader(part);
+  if (name == "matmul_row") text += shader("squares");
   text += shader(name);
-  std::vector<Access> bindings = {Access::uniform, Access::uniform, Access::read,
-                                  Access::read,    Access::read,    Access::read_write};
-  if (name == "matmul_row") bindings.push_back(Access::read);
-  return make(device, name, std::move(text), std::move(bindings));
+  return make(device, name, std::move(text),
+              {Access::uniform, Access::uniform, Access::read, Access::read, Access::read,
+               Access::read_write, Access::read});
 }
 
 }  // namespace
@@ -66,9 +66,10 @@ Result<Kernels> Kernels::create(gpu::Device& device) {
                   make(device, "embed", std::string(shader("bf16")) + std::string(shader("embed")),
                        {Access::uniform, Access::read, Access::read, Access::read_write}));
   kernels.embed_ = std::move(embed);
-  KIPP_TRY_ASSIGN(
-      norm, make(device, "rms_norm", std::string(shader("rms_norm")),
-                 {Access::uniform, Access::read, Access::read, Access::read, Access::read_write}));
+  KIPP_TRY_ASSIGN(norm, make(device, "rms_norm",
+                             std::string(shader("squares")) + std::string(shader("rms_norm")),
+                             {Access::uniform, Access::read, Access::read, Access::read,
+                              Access::read_write, Access::read_write}));
   kernels.rms_norm_ = std::move(norm);
   KIPP_TRY_ASSIGN(silu, make(device, "silu_mul", std::string(shader("silu_mul")),
                              {Access::uniform, Access::read, Access::read_write}));

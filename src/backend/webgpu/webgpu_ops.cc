@@ -22,7 +22,7 @@ constexpr int kLayersOfPart = 8;
 // What an offset of a uniform is a multiple of on every device.
 constexpr std::uint64_t kUniformAlignment = 256;
 
-// The uniforms of shapes_, in their order; each is four words, of which a shader reads its first.
+// The uniforms of shapes_, in their order; each is eight words, of which a shader reads its first.
 enum ShapeSlot : std::uint64_t {
   kQkv,
   kAttnOut,
@@ -36,7 +36,7 @@ enum ShapeSlot : std::uint64_t {
   kShapeSlots
 };
 constexpr std::uint64_t at(ShapeSlot slot) { return slot * kUniformAlignment; }
-using Shape = std::array<std::uint32_t, 4>;
+using Shape = std::array<std::uint32_t, 8>;
 
 std::uint32_t word(int n) { return static_cast<std::uint32_t>(n); }
 
@@ -113,6 +113,8 @@ Result<void> WebgpuOps::make_tables(int max_step_tokens, int max_logit_rows) {
   tokens_ = std::move(tokens);
   KIPP_TRY_ASSIGN(rows, engine_result(device_.create_buffer(words(max_logit_rows), "tokens")));
   logit_rows_ = std::move(rows);
+  KIPP_TRY_ASSIGN(inverse, engine_result(device_.create_buffer(words(max_step_tokens), "norms")));
+  inverse_ = std::move(inverse);
   KIPP_TRY_ASSIGN(step, engine_result(device_.create_uniform(sizeof(Shape), "a step's sizes")));
   step_ = std::move(step);
   KIPP_TRY_ASSIGN(shapes, engine_result(device_.create_uniform(at(kShapeSlots), "sizes")));
@@ -122,18 +124,18 @@ Result<void> WebgpuOps::make_tables(int max_step_tokens, int max_logit_rows) {
   const auto set = [&](ShapeSlot slot, const Shape& shape) {
     device_.write(shapes_, at(slot), std::as_bytes(std::span(shape)));
   };
-  // outputs, columns, added to what is there, rows of logits
-  set(kQkv, {word(w.qkv), word(w.h), 0, 0});
-  set(kAttnOut, {word(w.x), word(w.ctx), 1, 0});
-  set(kGateUp, {word(w.gate_up), word(w.h), 0, 0});
-  set(kDown, {word(w.x), word(w.act), 1, 0});
-  set(kHead, {word(w.logits), word(w.last), 0, 1});
+  // outputs, columns, added to what is there, rows of logits, normed
+  set(kQkv, {word(w.qkv), word(w.h), 0, 0, 1});
+  set(kAttnOut, {word(w.x), word(w.ctx), 1});
+  set(kGateUp, {word(w.gate_up), word(w.h), 0, 0, 1});
+  set(kDown, {word(w.x), word(w.act), 1});
+  set(kHead, {word(w.logits), word(w.last), 0, 1, 1});
   // columns, gathered
-  set(kNorm, {word(w.x), 0, 0, 0});
-  set(kLastNorm, {word(w.x), 1, 0, 0});
+  set(kNorm, {word(w.x)});
+  set(kLastNorm, {word(w.x), 1});
   // columns
-  set(kAct, {word(w.act), 0, 0, 0});
-  set(kEmbed, {word(w.x), 0, 0, 0});
+  set(kAct, {word(w.act)});
+  set(kEmbed, {word(w.x)});
   return {};
 }
 
@@ -154,8 +156,8 @@ Result<void> WebgpuOps::make_matmul(const DeviceMatrix& w, const Product& produc
   KIPP_TRY_ASSIGN(row_arguments, engine_result(device_.bind(*row_kernel, row_bindings)));
   made.one_row = std::move(row_arguments);
   KIPP_TRY_ASSIGN(cut, kernels_.matmul(w.scheme, w.rows, w.cols, 2));
-  const std::array<gpu::Binding, 6> bindings = {
-      {{&step_}, shape, {&w.codes}, {&scales}, {&product.in}, {&product.out}}};
+  const std::array<gpu::Binding, 7> bindings = {
+      {{&step_}, shape, {&w.codes}, {&scales}, {&product.in}, {&product.out}, {&inverse_}}};
   KIPP_TRY_ASSIGN(arguments, engine_result(device_.bind(*cut.kernel, bindings)));
   made.more_rows = std::move(arguments);
   return {};
@@ -163,12 +165,13 @@ Result<void> WebgpuOps::make_matmul(const DeviceMatrix& w, const Product& produc
 
 Result<void> WebgpuOps::make_norm(std::span<const float> norm, const gpu::Buffer& in,
                                   const gpu::Buffer& out, std::uint64_t shape) {
-  const std::array<gpu::Binding, 5> bindings = {
+  const std::array<gpu::Binding, 6> bindings = {
       {shape_of(shapes_, shape),
        {&logit_rows_},
        {&weights_.norms(), weights_.norm_offset(norm), norm.size_bytes()},
        {&in},
-       {&out}}};
+       {&out},
+       {&inverse_}}};
   KIPP_TRY_ASSIGN(arguments, engine_result(device_.bind(kernels_.rms_norm(), bindings)));
   rms_norm_[norm.data()] = std::move(arguments);
   return {};
@@ -222,7 +225,7 @@ WebgpuOps::Buffers& WebgpuOps::begin_step(const StepPlan& step) {
   for (Rows* rows : {&b.x, &b.h, &b.qkv, &b.ctx, &b.gate_up, &b.act}) rows->rows = step.rows();
   for (Rows* rows : {&b.last, &b.logits}) rows->rows = static_cast<int>(step.logit_rows.size());
   const int first = step.logit_rows.empty() ? 0 : step.logit_rows.front();
-  const Shape sizes = {word(b.x.rows), word(b.last.rows), word(first), 0};
+  const Shape sizes = {word(b.x.rows), word(b.last.rows), word(first)};
   device_.write(step_, 0, std::as_bytes(std::span(sizes)));
   device_.write(tokens_, 0, std::as_bytes(std::span(step.tokens)));
   device_.write(logit_rows_, 0, std::as_bytes(std::span(step.logit_rows)));

@@ -106,6 +106,7 @@ class WebgpuOps {
   gpu::Buffer step_;        // uniform: Step of wgsl/step.wgsl
   gpu::Buffer tokens_;      // [max_step_tokens] u32
   gpu::Buffer logit_rows_;  // [max_logit_rows] u32
+  gpu::Buffer inverse_;     // [max_step_tokens] F32: of the rows that rms_norm() went through last
   gpu::Arguments embed_, silu_mul_;
   struct Multiply {
     RowInput input = RowInput::plain;

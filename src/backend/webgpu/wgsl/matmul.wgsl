@@ -6,6 +6,7 @@ struct Shape {
   cols: u32,       // columns of W, a multiple of 32
   add: u32,        // 1: y += W x
   of_logits: u32,  // 1: x and y have a row for each row of logits, not for each token
+  normed: u32,     // 1: a product is multiplied by its row's 1 / sqrt(mean(x^2) + 1e-6) at the end
 }
 
 @group(0) @binding(0) var<uniform> step: Step;

@@ -4,8 +4,8 @@
 //
 // Put in front: LANES, and INPUT, which says what a column of the row is:
 //   0  x
-//   1  x / sqrt(mean(x^2) + 1e-6) * norm, with the bits of rms_norm.wgsl; of the head the row of x
-//      whose logits are asked for
+//   1  x * norm, and outputs are multiplied by 1 / sqrt(mean(x^2) + 1e-6): the bits of rms_norm.wgsl
+//      and a product after it. Of the head, x is the row whose logits are asked for.
 //   2  silu(gate) * up of [gate | up], with the bits of silu_mul.wgsl
 @group(0) @binding(6) var<storage, read> norm: array<vec4<f32>>;
 
@@ -16,35 +16,15 @@ const STRIDE = LANES / 4u + 1u;  // of an output's sums, four to a vector: sprea
 
 var<workgroup> row: array<vec4<f32>, ROUND / 4u>;
 var<workgroup> sums: array<vec4<f32>, SLOTS * 8u * STRIDE>;  // [round][out][lane]
-var<workgroup> squares: array<f32, 128>;
 
 // Where the row begins, in fours.
 fn row_at() -> u32 {
   return select(0u, step.first_logit_row * (shape.cols / 4u), shape.of_logits == 1u);
 }
 
-// As rms_norm.wgsl: the squares of every 128th four columns, then halves.
-fn inverse_size(thread: u32) -> f32 {
-  let at = row_at();
-  for (var part = thread; part < 128u; part += THREADS) {
-    var sum = 0.0;
-    for (var i = part; i < shape.cols / 4u; i += 128u) {
-      let v = x[at + i];
-      sum = fma(v.w, v.w, fma(v.z, v.z, fma(v.y, v.y, fma(v.x, v.x, sum))));
-    }
-    squares[part] = sum;
-  }
-  workgroupBarrier();
-  for (var half = 64u; half > 0u; half /= 2u) {
-    for (var part = thread; part < half; part += THREADS) { squares[part] += squares[part + half]; }
-    workgroupBarrier();
-  }
-  return 1.0 / sqrt(squares[0] / f32(shape.cols) + 1e-6);
-}
-
-fn input(i: u32, inverse: f32) -> vec4<f32> {
+fn input(i: u32) -> vec4<f32> {
   let v = x[row_at() + i];
-  if (INPUT == 1u) { return v * inverse * norm[i]; }
+  if (INPUT == 1u) { return v * norm[i]; }
   if (INPUT == 2u) { return v / (1.0 + exp(-v)) * x[shape.cols / 4u + i]; }
   return v;
 }
@@ -59,16 +39,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   // Weights are on their way while the row is made ready.
   var first = load_weights(tile, out, min(2u * lane, units - 1u), units);
   var second = load_weights(tile, out, min(2u * lane + 1u, units - 1u), units);
-  var inverse = 0.0;
-  if (INPUT == 1u) { inverse = inverse_size(thread); }
+  if (INPUT == 1u) {
+    for (var part = thread; part < 128u; part += THREADS) {
+      sum_squares(part, row_at(), shape.cols / 4u);
+    }
+  }
   var total = 0.0;  // of output `thread`
   var slot = 0u;
   for (var round = 0u; round < chunks; round += LANES) {
     for (var i = thread; i < ROUND / 4u; i += THREADS) {
       let quad = round * 16u + i;
-      if (quad < shape.cols / 4u) { row[i] = input(quad, inverse); }
+      if (quad < shape.cols / 4u) { row[i] = input(quad); }
     }
     workgroupBarrier();
+    if (INPUT == 1u && round == 0u && thread < 8u) { fold_squares(thread); }
     let unit = 2u * (round + lane);
     var sum = 0.0;
     if (unit < units) {
@@ -106,5 +90,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       slot = 0u;
     }
   }
-  if (thread < 8u) { store(0u, tile * 8u + thread, total); }
+  if (thread < 8u) {
+    if (INPUT == 1u) { total *= inverse_size(shape.cols); }
+    store(0u, tile * 8u + thread, total);
+  }
 }

@@ -2,6 +2,13 @@
 // tile of eight outputs for ROWS rows; LANES threads share an output and take its chunks of 64
 // columns in turns. ROWS and LANES (at least ROWS) are put in front.
 
+@group(0) @binding(6) var<storage, read> inverse: array<f32>;  // of each row, of normed products
+
+fn factor_of(row: u32) -> f32 {
+  if (shape.normed == 1u) { return inverse[row]; }
+  return 1.0;
+}
+
 const THREADS = 8u * LANES;
 
 var<workgroup> sums: array<f32, THREADS * ROWS>;  // [lane][row][out] of a round of chunks
@@ -39,6 +46,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
   }
   if (lane < ROWS && first_row + lane < rows) {
-    store(first_row + lane, tile * 8u + out, total);
+    store(first_row + lane, tile * 8u + out, total * factor_of(first_row + lane));
   }
 }

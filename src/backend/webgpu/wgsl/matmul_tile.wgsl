@@ -3,6 +3,13 @@
 // rows. Thread (tx, ty) has rows ty, ty + 16, ... and outputs 4 tx, 4 tx + 1, ... + 3 of every 64.
 // TM and TN (a multiple of 4) are put in front.
 
+@group(0) @binding(6) var<storage, read> inverse: array<f32>;  // of each row, of normed products
+
+fn factor_of(row: u32) -> f32 {
+  if (shape.normed == 1u) { return inverse[row]; }
+  return 1.0;
+}
+
 const BM = 16u * TM;
 const BN = 16u * TN;
 const QN = TN / 4u;      // groups of four outputs
@@ -65,10 +72,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   for (var m = 0u; m < TM; m++) {
     let row = first_row + ty + 16u * m;
     if (row >= rows) { continue; }
+    let factor = factor_of(row);
     for (var n = 0u; n < QN; n++) {
       let out = first_out + 64u * n + 4u * tx;
       for (var i = 0u; i < 4u; i++) {
-        if (out + i < shape.outs) { store(row, out + i, total[m * QN + n][i]); }
+        if (out + i < shape.outs) { store(row, out + i, total[m * QN + n][i] * factor); }
       }
     }
   }
