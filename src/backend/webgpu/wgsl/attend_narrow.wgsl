@@ -56,7 +56,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let seen = min(task.position + 1u - run * kRunPositions, kRunPositions);
     let table = task.blocks + run * kRunBlocks;
 
-    for (var first = 0u; first < kRunPositions; first += BATCH) {
+    for (var first = 0u; first < seen; first += BATCH) {
       for (var i = 0u; i < BATCH; i += 32u) {
         // Past the last position the last one is read again: its score is not used.
         let row = i + thread / 4u;
@@ -89,7 +89,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     if (thread < HEADS * kRunBlocks) {
       var most = kNothing;
-      for (var i = 0u; i < 32u; i++) { most = max(most, weights[thread * kBlockStride + i]); }
+      // A block that is not seen has no scores.
+      let scores = select(0u, 32u, thread % kRunBlocks * 32u < seen);
+      for (var i = 0u; i < scores; i++) { most = max(most, weights[thread * kBlockStride + i]); }
       greatest[thread] = most;
     }
     workgroupBarrier();
@@ -128,11 +130,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (block * 32u < seen) {
       let here = min(seen - block * 32u, 32u);
       let at = ((step[table + block] * 2u + 1u) * kKvHeads + kv_head) * 512u + thread % 16u;
-      for (var p = 0u; p < here; p += 4u) {
-        let v = array<vec4<u32>, 4>(cache[at + p * 16u], cache[at + min(p + 1u, here - 1u) * 16u],
-                                    cache[at + min(p + 2u, here - 1u) * 16u],
-                                    cache[at + min(p + 3u, here - 1u) * 16u]);
-        for (var i = 0u; i < 4u; i++) {
+      for (var p = 0u; p < here; p += 8u) {
+        var v: array<vec4<u32>, 8>;
+        for (var i = 0u; i < 8u; i++) { v[i] = cache[at + min(p + i, here - 1u) * 16u]; }
+        for (var i = 0u; i < 8u; i++) {
           let v_even = bitcast<vec4<f32>>(v[i] << vec4<u32>(16u));
           let v_odd = bitcast<vec4<f32>>(v[i] & vec4<u32>(0xffff0000u));
           for (var h = 0u; h < HEADS; h++) {
@@ -165,8 +166,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let at = ((task.state + run) * kQueryHeads + first_head + h) * kStateFloats;
         states[at + dim] = out;
         if (thread == 0u) {
-          states[at + 128u] = most;
-          states[at + 129u] = sum;
+          states[at + 128u * VECTORS] = most;
+          states[at + 128u * VECTORS + 1u] = sum;
         }
       } else if (run == task.run_begin) {
         total[h] = out;
