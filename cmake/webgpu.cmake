@@ -59,7 +59,7 @@ function(kipp_webgpu_backend)
   if(NOT TARGET gpu OR NOT sources)
     return()
   endif()
-  kipp_library(kipp_backend_webgpu backend/webgpu kipp_backend_common gpu)
+  kipp_library(kipp_backend_webgpu backend/webgpu kipp_backend_common gpu kvquant_wgpu)
   file(GLOB shaders CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/src/backend/webgpu/wgsl
        src/backend/webgpu/wgsl/*.wgsl)
   set(declared "")

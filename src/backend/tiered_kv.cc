@@ -183,16 +183,18 @@ Result<void> TieredKv::encode_head(BlockId block, int layer, int head, kvquant::
 Error TieredKv::refusal(BlockId block, int layer, int head, const EncodeScratch& scratch,
                         const kvquant::Status& status) const {
   for (const Side side : kSides) {
-    const float largest = kvquant::largest_value(head_layout_.scheme().side(side), kHeadDim);
+    const float largest = planes_.largest_value(side);
     const auto& values = scratch.rows[static_cast<std::size_t>(side)];
     const auto* bad =
         std::ranges::find_if(values, [&](float x) { return !(std::fabs(x) <= largest); });
     if (bad == std::end(values)) continue;
     const auto at = static_cast<int>(bad - values);
-    return {ErrorCode::invalid,
-            fmt::format("kv: {} in layer {}, head {}, position {} of block {}: expected a finite "
-                        "number of magnitude at most {}, found {}",
-                        kvquant::name_of(side), layer, head, at / kHeadDim, block, largest, *bad)};
+    return planes_.refusal({.side = side,
+                            .layer = layer,
+                            .head = head,
+                            .position = at / kHeadDim,
+                            .block = block,
+                            .found = *bad});
   }
   return {ErrorCode::invalid,
           fmt::format("kv: layer {}, head {}, block {}: {}", layer, head, block, status.message())};

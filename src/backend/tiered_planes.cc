@@ -171,6 +171,18 @@ std::size_t TieredPlanes::parameters_of(int layer, Side side) const {
   return before * 2 * kPartBytes;
 }
 
+float TieredPlanes::largest_value(Side side) const {
+  return kvquant::largest_value(policy_.scheme().side(side), kHeadDim);
+}
+
+Error TieredPlanes::refusal(const RefusedValue& v) const {
+  return {ErrorCode::invalid,
+          fmt::format("kv: {} in layer {}, head {}, position {} of block {}: expected a finite "
+                      "number of magnitude at most {}, found {}",
+                      kvquant::name_of(v.side), v.layer, v.head, v.position, v.block,
+                      largest_value(v.side), v.found)};
+}
+
 // --- which planes there are
 
 TieredPlanes::Unit TieredPlanes::Arena::take() {

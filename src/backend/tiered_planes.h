@@ -31,6 +31,16 @@
 
 namespace kipp {
 
+// A value of a row that kvquant does not code.
+struct RefusedValue {
+  kvquant::Side side = kvquant::Side::key;
+  int layer = 0;
+  int head = 0;
+  int position = 0;  // in the block
+  BlockId block = 0;
+  float found = 0;
+};
+
 class TieredPlanes {
  public:
   using Unit = std::uint32_t;
@@ -126,6 +136,10 @@ class TieredPlanes {
   std::size_t pairs(kvquant::Side side) const;
   // Where those of a side begin.
   std::size_t parameters_of(int layer, kvquant::Side side) const;
+
+  // The largest magnitude that kvquant codes, and what a store says where it found more.
+  float largest_value(kvquant::Side side) const;
+  Error refusal(const RefusedValue& value) const;
 
   // Bytes of a block that holds these planes: the planes in the order of their bits, each layer by
   // layer in the units above, then all parameters; those of codes that are not there are zero.

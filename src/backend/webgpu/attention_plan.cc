@@ -8,7 +8,8 @@ namespace kipp::webgpu {
 
 namespace {
 
-constexpr std::size_t kHeaderWords = 4;
+constexpr std::size_t kHeaderWords = 5;
+constexpr std::size_t kCompletedWords = 4;
 
 std::uint32_t word(int value) { return static_cast<std::uint32_t>(value); }
 
@@ -27,7 +28,7 @@ std::size_t AttentionPlan::bytes_needed(const Limits& limits) {
          tasks * sizeof(Task) + rows * sizeof(Merge);
 }
 
-void AttentionPlan::begin_step(const StepPlan& step) {
+void AttentionPlan::begin_step(const StepPlan& step, std::span<const Completed> completed) {
   narrow_.clear();
   wide_.clear();
   merges_.clear();
@@ -56,7 +57,7 @@ void AttentionPlan::begin_step(const StepPlan& step) {
       return a.run_end - a.run_begin > b.run_end - b.run_begin;
     });
   }
-  write_words(step);
+  write_words(step, completed);
 }
 
 void AttentionPlan::cut_into_tiles(const StepPlan& step) {
@@ -115,7 +116,7 @@ void AttentionPlan::split(std::vector<Task>& tasks, std::size_t whole, std::uint
   slots_ += slots;
 }
 
-void AttentionPlan::write_words(const StepPlan& step) {
+void AttentionPlan::write_words(const StepPlan& step, std::span<const Completed> completed) {
   words_.assign(kHeaderWords, 0);
   words_[0] = word(static_cast<int>(words_.size()));
   for (std::size_t row = 0; row < step.positions.size(); ++row) {
@@ -141,6 +142,10 @@ void AttentionPlan::write_words(const StepPlan& step) {
   words_[3] = static_cast<std::uint32_t>(words_.size());
   for (const Merge& m : merges_) words_.insert(words_.end(), {m.row, m.runs, m.state, m.unused});
   for (const BlockId block : step.blocks) words_.push_back(word(block));
+  words_[4] = static_cast<std::uint32_t>(words_.size());
+  for (const Completed& c : completed) {
+    words_.insert(words_.end(), {word(c.block), c.planes[0], c.planes[1], 0});
+  }
 }
 
 }  // namespace kipp::webgpu

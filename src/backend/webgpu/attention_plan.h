@@ -32,7 +32,14 @@ class AttentionPlan {
   static std::size_t bytes_needed(const Limits& limits);
   const Limits& limits() const { return limits_; }
 
-  void begin_step(const StepPlan& step);
+  // A block that the step completes, and the planes it holds in each group of layers (a bit for
+  // each plane, keys' first).
+  struct Completed {
+    BlockId block = 0;
+    std::uint32_t planes[2] = {};
+  };
+
+  void begin_step(const StepPlan& step, std::span<const Completed> completed = {});
 
   // Header, then the tables whose places it holds:
   //   rows    [rows] block * 32 + position in it, position
@@ -40,6 +47,7 @@ class AttentionPlan {
   //           [begin, end), first slot of states, runs of a split tile
   //   merges  [tokens of split tiles] row, runs, first slot
   //   blocks  of all sequences
+  //   completed  [blocks] block, its planes, unused
   std::span<const std::uint32_t> words() const { return words_; }
   std::uint32_t narrow_tasks() const { return static_cast<std::uint32_t>(narrow_.size()); }
   std::uint32_t wide_tasks() const { return static_cast<std::uint32_t>(wide_.size()); }
@@ -55,7 +63,7 @@ class AttentionPlan {
 
   void cut_into_tiles(const StepPlan& step);
   void split(std::vector<Task>& tasks, std::size_t whole, std::uint32_t share);
-  void write_words(const StepPlan& step);
+  void write_words(const StepPlan& step, std::span<const Completed> completed);
 
   Limits limits_;
   std::vector<Task> narrow_, wide_;

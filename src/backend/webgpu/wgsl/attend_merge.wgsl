@@ -1,5 +1,6 @@
 // Joins the states that the runs of a split token left, in ascending order: one workgroup for a
-// token and a query head, one thread for a dimension.
+// token and a query head, one thread for a dimension. finished() comes from attend_rows.wgsl or
+// attend_codes.wgsl.
 @group(0) @binding(1) var<storage, read> states: array<f32>;
 @group(0) @binding(2) var<storage, read_write> ctx: array<f32>;
 
@@ -17,6 +18,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let runs = step[merge + 1u];
   let first = step[merge + 2u];
   var out = 0.0;
+  var codes = 0.0;
   var sum = 0.0;
   var greatest = kNothing;
   for (var begin = 0u; begin < runs; begin += THREADS) {
@@ -24,8 +26,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let at = ((first + begin) * kQueryHeads + group.y) * kStateFloats;
     let stride = kQueryHeads * kStateFloats;
     if (thread < here) {
-      most[thread] = states[at + thread * stride + 128u];
-      sums[thread] = states[at + thread * stride + 129u];
+      most[thread] = states[at + thread * stride + 128u * VECTORS];
+      sums[thread] = states[at + thread * stride + 128u * VECTORS + 1u];
     }
     workgroupBarrier();
     if (thread < here) {
@@ -38,10 +40,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
     for (var i = 0u; i < here; i++) {
       out = fma(out, before[i], states[at + i * stride + thread] * own[i]);
+      if (VECTORS == 2u) {
+        codes = fma(codes, before[i], states[at + i * stride + 128u + thread] * own[i]);
+      }
       sum = fma(sum, before[i], sums[i] * own[i]);
       greatest = max(greatest, most[i]);
     }
     workgroupBarrier();
   }
-  ctx[(step[merge] * kQueryHeads + group.y) * 128u + thread] = out * (1.0 / sum);
+  ctx[(step[merge] * kQueryHeads + group.y) * 128u + thread] =
+      finished(out, codes, thread, thread) * (1.0 / sum);
 }

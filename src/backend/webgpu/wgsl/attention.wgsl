@@ -1,4 +1,5 @@
-// What the kernels between qkv and ctx share. GROUP (query heads of a KV head) is put in front.
+// What the kernels between qkv and ctx share. GROUP (query heads of a KV head) and VECTORS (sums of
+// values apart: 1, of a tiered cache 2) are put in front.
 //
 // A query's result is a function of the query and of the positions it sees; every kernel makes it
 // in this order, so that it has the same bits wherever it is computed:
@@ -17,6 +18,7 @@ const kRowsAt = 0u;    // header: where the tables begin
 const kNarrowAt = 1u;
 const kWideAt = 2u;
 const kMergesAt = 3u;
+const kCompletedAt = 4u;  // of a tiered cache
 const kTaskWords = 8u;
 
 @group(0) @binding(0) var<storage, read> step: array<u32>;
@@ -29,9 +31,9 @@ const kNothing = -1e30;             // below every score
 
 const kQueryHeads = GROUP * kKvHeads;
 const kQkvQuads = (kQueryHeads + 2u * kKvHeads) * 32u;  // of a row of qkv
-// A state: the sums of weighted values, then the greatest score and the sum of weights.
-const kStateFloats = 132u;
-const kStateQuads = 33u;
+// A state: VECTORS sums of weighted values, then the greatest score and the sum of weights.
+const kStateFloats = 128u * VECTORS + 4u;
+const kStateQuads = 32u * VECTORS + 1u;
 
 struct Task {
   row: u32,

@@ -10,49 +10,37 @@
 var<workgroup> head: array<f32, 128>;
 var<workgroup> squares: array<f32, 64>;
 
-fn bf16_of(value: f32) -> u32 {
-  let bits = bitcast<u32>(value);
-  let rounded = (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
-  // A NaN stays one, whatever rounding would carry.
-  return select(rounded, (bits >> 16u) | 0x40u, (bits & 0x7fffffffu) > 0x7f800000u);
-}
-
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let row = step[kRowsAt] + group.x * 2u;
   let place = step[row];      // block * 32 + position in it
   let position = step[row + 1u];
   let at = group.x * 4u * kQkvQuads + group.y * 128u;
-  var low = qkv[at + thread];
-  var high = qkv[at + 64u + thread];
+  var pair = vec2<f32>(qkv[at + thread], qkv[at + 64u + thread]);
 
-  squares[thread] = fma(high, high, low * low);
+  squares[thread] = fma(pair.y, pair.y, pair.x * pair.x);
   workgroupBarrier();
   for (var half = 32u; half > 0u; half /= 2u) {
     if (thread < half) { squares[thread] += squares[thread + half]; }
     workgroupBarrier();
   }
-  let query = group.y < kQueryHeads;
+  let mean = squares[0] * (1.0 / 128.0);
+  if (group.y < kQueryHeads) {
+    let weight = vec2<f32>(q_norm[thread], q_norm[64u + thread]);
+    pair = rotated(pair, mean, weight, position, thread);
+    qkv[at + thread] = pair.x;
+    qkv[at + 64u + thread] = pair.y;
+    return;
+  }
   if (group.y < kQueryHeads + kKvHeads) {
-    let inverse = 1.0 / sqrt(fma(squares[0], 1.0 / 128.0, 1e-6));
-    let a = low * inverse * select(k_norm[thread], q_norm[thread], query);
-    let b = high * inverse * select(k_norm[64u + thread], q_norm[64u + thread], query);
-    let cosine = rope[position * 128u + thread];
-    let sine = rope[position * 128u + 64u + thread];
-    low = fma(a, cosine, -(b * sine));
-    high = fma(b, cosine, a * sine);
+    let weight = vec2<f32>(k_norm[thread], k_norm[64u + thread]);
+    pair = rotated(pair, mean, weight, position, thread);
   }
-  if (query) {
-    qkv[at + thread] = low;
-    qkv[at + 64u + thread] = high;
-  }
-  head[thread] = low;
-  head[64u + thread] = high;
+  head[thread] = pair.x;
+  head[64u + thread] = pair.y;
   workgroupBarrier();
-  if (!query) {
-    let stored = group.y - kQueryHeads;  // keys, then values
-    let block = place / 32u * 2u * kKvHeads + stored;
-    cache[(block * 32u + place % 32u) * 64u + thread] =
-        bf16_of(head[2u * thread]) | (bf16_of(head[2u * thread + 1u]) << 16u);
-  }
+  let stored = group.y - kQueryHeads;  // keys, then values
+  let block = place / 32u * 2u * kKvHeads + stored;
+  cache[(block * 32u + place % 32u) * 64u + thread] =
+      bf16_of(head[2u * thread]) | (bf16_of(head[2u * thread + 1u]) << 16u);
 }

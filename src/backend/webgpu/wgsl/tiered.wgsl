@@ -1,0 +1,86 @@
+// Where the bit planes of a tiered cache lie and what their codes mean, after attention.wgsl. A layer
+// is [units of 8 KiB][parameters of blocks]; `tables` has the units of a block's planes.
+//
+// Codes of any width are handled as bytes, the planes that are read in their top bits:
+//   x = offset + scale * (byte * unit + bias)
+//   int8   hi2 : mid2 : low4    unit 1       bias 0
+//   int4   hi2 : mid2 : 0       unit 1       bias 7.5
+//   int2   hi2 : 0 : 0          unit 1 / 64  bias 0, scale and offset the fitted ones
+// Byte c of a row's 32 words is channel c: word (8 g + j) has its bits in word j of a plane's row.
+//
+// Put in front: BANDS, TABLES_AT, PARAMS_AT, KEY_PAIRS, VALUE_PAIRS, ROTATED.
+//
+//   score    the query, turned like the keys, as 16-bit integers of its own scale; the sum of their
+//            products with bytes is exact, so its order does not matter
+//   block    of values from codes: four chains of weight * scale times (1 + byte / 256) of positions
+//            r, r + 4, ..., added as ((c0 + c1) + c2) + c3, and what the 1 is too much taken off
+//   query    values from codes and from rows are summed apart; those from codes are turned back at
+//            the end, times 1 / sqrt(128), and added
+
+const kRows = 16u;        // a width: BF16
+const kUnitsOfSide = 12u; // hi2, mid2, low4 (2), bf16 (8)
+const kInStep = 0x80000000u;  // a unit that is not in the layer but in the rows of the step
+const kParamWords = 256u * (KEY_PAIRS + VALUE_PAIRS);  // of a block
+const kCodedWords = 68u;  // of a coded query: 32 of high bytes, 32 of low ones, scale, sum
+const kHadamardScale = 0.08838834764;  // 1 / sqrt(128)
+
+// Bits of keys and values: sink, recent, mid, far.
+fn widths(query_block: u32, key_block: u32) -> vec2<u32> {
+  let distance = query_block - key_block;
+  if (distance == 0u) { return vec2<u32>(kRows); }
+  if (key_block < BANDS.x) { return SINK; }
+  if (distance <= BANDS.y) { return RECENT; }
+  if (distance <= BANDS.z) { return MID; }
+  return FAR;
+}
+
+// The four words 8 g + j, g = 0 .. 3, of what word j of each plane holds (of low4 words j and j + 8).
+fn code_bytes(width: u32, hi2: u32, mid2: u32, low4: vec2<u32>) -> vec4<u32> {
+  var bytes = vec4<u32>(hi2 << 6u, hi2 << 4u, hi2 << 2u, hi2) & vec4<u32>(0xc0c0c0c0u);
+  if (width >= 4u) {
+    bytes |= vec4<u32>(mid2 << 4u, mid2 << 2u, mid2, mid2 >> 2u) & vec4<u32>(0x30303030u);
+  }
+  if (width == 8u) {
+    bytes |= vec4<u32>(low4.x, low4.y, low4.x >> 4u, low4.y >> 4u) & vec4<u32>(0x0f0f0f0fu);
+  }
+  return bytes;
+}
+
+// 1 + byte / 256 of the four bytes of a word: one shift and one logical operation each.
+fn byte_floats(word: u32) -> vec4<f32> {
+  return bitcast<vec4<f32>>(
+      (vec4<u32>(word << 15u, word << 7u, word >> 1u, word >> 9u) & vec4<u32>(0x007f8000u)) |
+      vec4<u32>(0x3f800000u));
+}
+
+fn unit_of(width: u32) -> f32 { return select(1.0, 0.015625, width == 2u); }
+fn bias_of(width: u32) -> f32 { return select(0.0, 7.5, width == 4u); }
+
+// The word of the layer with the scale of `position`, in its half position % 2; 128 words on that of
+// the offset.
+fn parameters_at(block: u32, value: u32, head: u32, position: u32, width: u32) -> u32 {
+  let pair = select(0u, 1u, width == 2u);
+  return PARAMS_AT + block * kParamWords + (value * KEY_PAIRS + pair) * 256u + head * 16u +
+         position / 2u;
+}
+
+fn half_of(word: u32, position: u32) -> f32 {
+  let both = unpack2x16float(word);
+  return select(both.x, both.y, position % 2u == 1u);
+}
+
+// `dot`: the exact sum of the query's integers times (byte - 128); `sum`: of its integers.
+fn code_score(dot: i32, sum: i32, query_scale: f32, width: u32, scale: f32, offset: f32) -> f32 {
+  let signed = fma(f32(dot >> 8u), 256.0, f32(dot & 255));
+  let q = f32(sum);
+  let bytes = fma(q, 128.0, signed);
+  let levels = fma(bytes, unit_of(width), q * bias_of(width));
+  return fma(levels, scale, q * offset) * (query_scale * kScoreScale);
+}
+
+// What a block's sum of weight * scale * (1 + byte / 256) becomes: fma() with these two. `scaled`:
+// the sum of weight * scale, `offsets`: of weight * offset.
+fn code_values(width: u32, scaled: f32, offsets: f32) -> vec2<f32> {
+  let step = 256.0 * unit_of(width);
+  return vec2<f32>(step, fma(bias_of(width) - step, scaled, offsets));
+}
