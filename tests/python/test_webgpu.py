@@ -1,8 +1,12 @@
 """`--backend webgpu` and `kipp devices`, on the software adapter that Mesa brings; what is said where there is none."""
+import hashlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
+import sys
+import zipfile
 
 import pytest
 
@@ -91,3 +95,57 @@ def test_devices_without_a_driver_says_so_and_is_no_failure(kipp):
     assert found["devices"] == [] and "found none" in found["error"]
     lines = kipp("devices", driver="/nonexistent").stdout.splitlines()
     assert [line for line in lines if line.startswith("webgpu")] == [f"webgpu: {found['error']}"]
+
+
+def test_cmake_says_what_is_missing_and_how_to_get_it(tmp_path):
+    (tmp_path / "wgpu/include").mkdir(parents=True)
+    (tmp_path / "wgpu/include/webgpu.h").touch()
+    done = subprocess.run(["cmake", "-S", ROOT, "-B", tmp_path / "build", "-G", "Ninja", "-DKIPP_CUDA=OFF", "-DKIPP_WEBGPU=ON",
+                           f"-DKIPP_WGPU_ROOT={tmp_path}/wgpu"], capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert done.returncode != 0
+    said = " ".join(done.stderr.split())
+    assert "KIPP_WEBGPU=ON: expected wgpu-native in KIPP_WGPU_ROOT" in said
+    assert "found no include/wgpu.h, lib/libwgpu_native.so there; `./dev deps --webgpu` fetches it into .deps/wgpu-native" in said
+
+
+@pytest.fixture
+def fetch(tmp_path):
+    """./dev of a tree of its own, with a wheel of its own where PyPI would be."""
+    (tmp_path / "tests/python").mkdir(parents=True)
+    shutil.copy(ROOT / "dev", tmp_path / "dev")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    wheel = tmp_path / "wheels/wgpu-0.32.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as files:
+        for name in ("webgpu.h", "wgpu.h", "libwgpu_native-release.so"):
+            files.writestr(f"wgpu/resources/{name}", name)
+        files.writestr("wgpu-0.32.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: wgpu\nVersion: 0.32.0\n")
+        files.writestr("wgpu-0.32.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+
+    def run(*words, digest=hashlib.sha256(wheel.read_bytes()).hexdigest()):
+        (tmp_path / "tests/python/requirements-webgpu.txt").write_text(f"wgpu==0.32.0 --hash=sha256:{digest}\n")
+        return subprocess.run([tmp_path / "dev", "deps", *words], capture_output=True, text=True, timeout=120,
+                              env=os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)})  # fmt: skip
+    run.found = tmp_path / ".deps/wgpu-native"
+    run.wheel = wheel
+    return run
+
+
+def test_the_library_is_fetched_once(fetch):
+    assert fetch("--webgpu").returncode == 0
+    found = {str(path.relative_to(fetch.found)): path.read_text() for path in fetch.found.rglob("*") if path.is_file()}
+    assert found.pop("pins").startswith("wgpu==0.32.0 --hash")
+    assert found == {"include/webgpu.h": "webgpu.h", "include/wgpu.h": "wgpu.h",
+                     "lib/libwgpu_native.so": "libwgpu_native-release.so"}  # fmt: skip
+    fetch.wheel.unlink()
+    again = fetch("--webgpu")
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", ""), "what is there is not fetched again"
+    assert fetch("--webgpu", digest="0" * 64).returncode == 1, "another pin is"
+
+
+def test_a_wheel_of_another_hash_is_refused(fetch):
+    done = fetch("--webgpu", digest="0" * 64)
+    assert done.returncode == 1 and not fetch.found.exists()
+    assert done.stderr.splitlines()[-1] == ("dev: wgpu-native: expected the wheel that tests/python/requirements-webgpu.txt pins, pip "
+                                            "got none")  # fmt: skip
+    assert 'deps: expected --webgpu, found ""' in fetch().stderr
