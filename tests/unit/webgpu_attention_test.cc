@@ -10,135 +10,24 @@
 #include "backend/reference/reference_ops.h"
 #include "backend/webgpu/device_kv.h"
 #include "base/float16.h"
-#include "model/memory.h"
-#include "support/random_floats.h"
+#include "support/webgpu_cache.h"
 
 namespace kipp::webgpu {
 namespace {
 
+using test::config_of;
+using test::Deal;
+using test::device;
+using test::Item;
+using test::kBlockHead;
+using test::kLayers;
+using test::kMaxRows;
 using test::normal_floats;
-
-constexpr int kLayers = 2;
-constexpr int kMaxRows = 72;
-constexpr std::size_t kBlockHead = std::size_t{kBlockPositions} * kHeadDim;
-
-template <class T, class E>
-T value(tl::expected<T, E> result) {
-  if (!result) throw std::runtime_error(result.error().message);
-  if constexpr (!std::is_void_v<T>) return *std::move(result);
-}
-
-gpu::Device& device() {
-  static const std::unique_ptr<gpu::Device> opened = value(gpu::Device::open({}));
-  return *opened;
-}
-
-// One sequence's share of a step: `tokens` rows that follow `cached` positions.
-struct Item {
-  int cached;
-  int tokens;
-};
-
-// Blocks are dealt out from the last, or from the first.
-enum class Deal : bool { backwards, forwards };
-
-StepPlan step_of(const std::vector<Item>& items, Deal deal = Deal::backwards) {
-  StepPlan plan;
-  plan.block_begin.push_back(0);
-  int blocks = 0;
-  for (const Item& item : items) blocks += blocks_for(item.cached + item.tokens);
-  int next = deal == Deal::backwards ? blocks - 1 : 0;
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const int held = blocks_for(items[i].cached + items[i].tokens);
-    for (int b = 0; b < held; ++b) plan.blocks.push_back(deal == Deal::backwards ? next-- : next++);
-    plan.block_begin.push_back(static_cast<int>(plan.blocks.size()));
-    for (int t = 0; t < items[i].tokens; ++t) {
-      plan.tokens.push_back(0);
-      plan.positions.push_back(items[i].cached + t);
-      plan.item_of_row.push_back(static_cast<int>(i));
-    }
-  }
-  return plan;
-}
-
-ModelConfig config_of(int group) {
-  return {.hidden = 64,
-          .layers = kLayers,
-          .query_heads = group * kKvHeads,
-          .intermediate = 96,
-          .context_length = 4096,
-          .rope_theta = 1000000,
-          .tied = true};
-}
-
-// A cache of its own device memory and the activations around it.
-class Cache {
- public:
-  Cache(int group, int blocks, DeviceKv::Limits limits = {.max_step_tokens = kMaxRows})
-      : group_(group),
-        norms_(normal_floats(1, 4 * kHeadDim)),
-        qkv_(value(device().create_buffer(bytes(kMaxRows, qkv_cols()), "qkv"))),
-        ctx_(value(device().create_buffer(bytes(kMaxRows, ctx_cols()), "ctx"))),
-        norm_(value(device().create_buffer(kLayers * kStride, "norms"))) {
-    std::vector<DeviceKv::LayerNorms> norms;
-    for (std::size_t layer = 0; layer < kLayers; ++layer) {
-      const std::uint64_t at = layer * kStride;
-      device().write(norm_, at, std::as_bytes(q_norm(layer)));
-      device().write(norm_, at + kStride / 2, std::as_bytes(k_norm(layer)));
-      norms.push_back(
-          {.query = {&norm_, at, kHeadDim * 4}, .key = {&norm_, at + kStride / 2, kHeadDim * 4}});
-    }
-    kv_ = value(DeviceKv::create(device(), config_of(group), {.blocks = blocks}, limits,
-                                 {.qkv = qkv_, .ctx = ctx_}, norms));
-  }
-
-  DeviceKv& kv() { return *kv_; }
-  int qkv_cols() const { return (group_ + 2) * kKvWidth; }
-  int ctx_cols() const { return group_ * kKvWidth; }
-  std::span<const float> q_norm(std::size_t layer) const {
-    return std::span(norms_).subspan(layer * 2 * kHeadDim, kHeadDim);
-  }
-  std::span<const float> k_norm(std::size_t layer) const {
-    return std::span(norms_).subspan((layer * 2 + 1) * kHeadDim, kHeadDim);
-  }
-
-  // ctx of a step over what the cache holds.
-  std::vector<float> attend(const StepPlan& step, std::span<const float> qkv, int layer) {
-    device().write(qkv_, 0, std::as_bytes(qkv));
-    value(kv_->begin_step(step));
-    gpu::Recorder recorder = device().record();
-    kv_->attend(recorder, layer);
-    std::vector<float> ctx(static_cast<std::size_t>(step.rows() * ctx_cols()));
-    value(device().submit_and_read(std::move(recorder), ctx_, 0,
-                                   std::as_writable_bytes(std::span(ctx))));
-    return ctx;
-  }
-
-  // The same with rows that are appended first; qkv as that leaves it.
-  std::vector<float> append_and_attend(const StepPlan& step, std::span<float> qkv, int layer) {
-    device().write(qkv_, 0, std::as_bytes(qkv));
-    value(kv_->begin_step(step));
-    gpu::Recorder recorder = device().record();
-    kv_->append(recorder, layer);
-    kv_->attend(recorder, layer);
-    std::vector<float> ctx(static_cast<std::size_t>(step.rows() * ctx_cols()));
-    value(device().submit_and_read(std::move(recorder), ctx_, 0,
-                                   std::as_writable_bytes(std::span(ctx))));
-    value(device().read(qkv_, 0, std::as_writable_bytes(qkv)));
-    return ctx;
-  }
-
- private:
-  static constexpr std::uint64_t kStride = 1024;
-  static std::uint64_t bytes(int rows, int cols) {
-    return static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(cols) * sizeof(float);
-  }
-
-  int group_;
-  std::vector<float> norms_;  // [layer][query, key][kHeadDim]
-  gpu::Buffer qkv_, ctx_, norm_;
-  std::unique_ptr<DeviceKv> kv_;
-};
+using test::part_of;
+using test::same_bits;
+using test::step_of;
+using test::value;
+using Cache = test::WebgpuCache;
 
 // What the blocks of a step hold, on the host; positions that nobody wrote are NaN.
 class Stored {
@@ -181,18 +70,6 @@ class Stored {
   std::vector<std::uint16_t> memory_;
 };
 
-// Rows first .. first + n as a step of their own.
-StepPlan part_of(const StepPlan& plan, int first, int n) {
-  StepPlan part = plan;
-  const auto cut = [&](auto& of_rows) {
-    of_rows = {of_rows.begin() + first, of_rows.begin() + first + n};
-  };
-  cut(part.tokens);
-  cut(part.positions);
-  cut(part.item_of_row);
-  return part;
-}
-
 double attended(Stored& stored, const StepPlan& plan, std::span<const float> query, int row,
                 int layer, int kv_head, std::vector<double>& out) {
   const auto r = static_cast<std::size_t>(row);
@@ -220,10 +97,6 @@ double attended(Stored& stored, const StepPlan& plan, std::span<const float> que
   return size;
 }
 
-bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
-}
-
 // Long and short ones, alone and in tiles, around the edges of blocks and runs.
 const std::vector<Item> kItems = {{300, 1}, {0, 37}, {255, 2}, {31, 1}, {520, 19}, {0, 1}, {63, 3}};
 constexpr int kLayer = 1;
@@ -233,7 +106,7 @@ class Attention : public testing::TestWithParam<int> {
   const int group = GetParam();
   const StepPlan plan = step_of(kItems);
   Stored stored{plan};
-  Cache cache{group, static_cast<int>(plan.blocks.size())};
+  Cache cache{group, {.blocks = static_cast<int>(plan.blocks.size())}};
   const std::vector<float> qkv =
       normal_floats(5, static_cast<std::size_t>(plan.rows() * cache.qkv_cols()));
 
@@ -294,7 +167,7 @@ TEST_P(Attention, ACutChangesNoBit) {
   for (const int workgroups : {1, 40}) {
     for (const std::uint32_t bytes : {16u << 10, 0u}) {
       Cache other(
-          group, static_cast<int>(plan.blocks.size()),
+          group, {.blocks = static_cast<int>(plan.blocks.size())},
           {.max_step_tokens = kMaxRows, .workgroup_bytes = bytes, .workgroups = workgroups});
       stored.write_to(other.kv());
       EXPECT_TRUE(same_bits(other.attend(plan, qkv, kLayer), ctx))
@@ -374,7 +247,7 @@ TEST(WebgpuAttention, ChunksAndTablesChangeNoBit) {
   constexpr int kTokens = 71;
   const std::vector<Item> both = {{0, kTokens}, {0, 1}};
   const StepPlan whole = step_of(both);
-  Cache cache(2, 8);
+  Cache cache(2, {.blocks = 8});
   const auto width = static_cast<std::size_t>(cache.qkv_cols());
   const auto given = normal_floats(7, static_cast<std::size_t>(whole.rows()) * width);
   auto rows = given;
@@ -400,7 +273,7 @@ TEST(WebgpuAttention, ChunksAndTablesChangeNoBit) {
 TEST(WebgpuAttention, BlocksAreCopiedReadAndWritten) {
   const StepPlan plan = step_of({{60, 1}});
   Stored stored(plan);
-  Cache cache(2, 5);
+  Cache cache(2, {.blocks = 5});
   stored.write_to(cache.kv());
   const auto qkv = normal_floats(9, static_cast<std::size_t>(cache.qkv_cols()));
   const auto expected = cache.attend(plan, qkv, kLayer);
