@@ -23,7 +23,7 @@ struct NarrowShape {
   std::uint32_t heads, batch;
 
   std::uint32_t workgroup_bytes() const {
-    const std::uint32_t pool = std::max(4 * (heads * batch + 8), 1024u);
+    const std::uint32_t pool = std::max(4 * (heads * batch + 8), 2048u);
     return 4 * (128 * heads + heads * 8 * 33 + pool + 3 * 8 * heads);
   }
 };
@@ -33,7 +33,7 @@ NarrowShape narrow_shape(std::uint32_t group, std::uint32_t workgroup_bytes) {
   for (std::uint32_t heads = group; heads > 0; --heads) {
     if (group % heads != 0) continue;
     shape = {heads, 256};
-    while (shape.batch > 32 && shape.heads * shape.batch > 512) shape.batch /= 2;
+    while (shape.batch > 64 && shape.heads * shape.batch > 512) shape.batch /= 2;
     if (shape.workgroup_bytes() <= workgroup_bytes) break;
   }
   return shape;
@@ -89,7 +89,7 @@ Result<void> PagedDeviceKv::create_kernels() {
   KIPP_TRY_ASSIGN(append, make_kernel({"kv_append", {shader("head_row")}}, "",
                                       {kRead, kRead, kRead, kRead, kWrite, kWrite}));
   KIPP_TRY_ASSIGN(narrow, make_kernel({"attend_narrow", {}}, narrow_constants(),
-                                      {kRead, kRead, kRead, kWrite, kWrite}));
+                                      {kRead, kRead, kRead, kWrite, kWrite, kRead}));
   KIPP_TRY_ASSIGN(wide, make_kernel({"attend_wide", {}}, wide_constants(),
                                     {kRead, kRead, kRead, kWrite, kWrite}));
   KIPP_TRY_ASSIGN(
@@ -114,7 +114,7 @@ Result<void> PagedDeviceKv::create_layers(const Activations& activations,
     const gpu::Binding cache = {&layer.cache};
     KIPP_TRY_ASSIGN(append,
                     bind(append_, {step, {&rope_}, norms[i].query, norms[i].key, qkv, cache}));
-    KIPP_TRY_ASSIGN(narrow, bind(narrow_, {step, qkv, cache, states, ctx}));
+    KIPP_TRY_ASSIGN(narrow, bind(narrow_, {step, qkv, cache, states, ctx, cache}));
     KIPP_TRY_ASSIGN(wide, bind(wide_, {step, qkv, cache, states, ctx}));
     layer.append = std::move(append);
     layer.narrow = std::move(narrow);

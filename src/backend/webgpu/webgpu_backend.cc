@@ -25,9 +25,9 @@ Result<void> check_options(const KvConfig& kv, const LoadOptions& options) {
   if (kv.blocks < 1) {
     return fail(ErrorCode::invalid, "kv.blocks: expected at least 1, found {}", kv.blocks);
   }
-  if (kv.store != KvStore::bf16) {
-    return fail(ErrorCode::invalid, "kv.store: expected bf16, the only one webgpu keeps, found {}",
-                kv.store == KvStore::f32 ? "f32" : "tiered");
+  if (kv.store == KvStore::f32) {
+    return fail(ErrorCode::invalid,
+                "kv.store: expected bf16 or tiered, which webgpu keeps, found f32");
   }
   if (options.weights != WeightStore::packed) {
     return fail(ErrorCode::invalid,
@@ -121,6 +121,7 @@ Result<LogitsView> WebgpuBackend::eval(std::span<const EvalItem> items) {
   KIPP_TRY(engine_result(state.device->submit_and_read(
       std::move(recorded), *logits.data, 0,
       std::as_writable_bytes(std::span(state.logits).first(floats)))));
+  KIPP_TRY(state.kv->finish_step());
   return LogitsView{.data = state.logits.data(), .rows = logits.rows};
 }
 
@@ -129,8 +130,22 @@ void WebgpuBackend::copy_blocks(std::span<const BlockCopy> copies) {
   state_->keep(state_->kv->copy_blocks(copies));
 }
 
+void WebgpuBackend::hold_planes(std::span<const PlaneChange> changes) {
+  assert(state_ != nullptr);
+  state_->kv->hold_planes(changes);
+}
+
+void WebgpuBackend::move_planes(BlockId from, BlockId to, PlaneBits planes) {
+  assert(state_ != nullptr);
+  state_->keep(state_->kv->move_planes(from, to, planes));
+}
+
 std::size_t WebgpuBackend::block_bytes() const {
   return state_ == nullptr ? 0 : state_->kv->block_bytes();
+}
+
+std::size_t WebgpuBackend::block_bytes(PlaneBits planes) const {
+  return state_ == nullptr ? 0 : state_->kv->block_bytes(planes);
 }
 
 Result<void> WebgpuBackend::read_block(BlockId block, std::span<std::byte> out) {

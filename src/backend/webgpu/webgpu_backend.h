@@ -21,7 +21,10 @@ class WebgpuBackend final : public Backend {
                     const LoadOptions& options = {}) override;
   Result<LogitsView> eval(std::span<const EvalItem> items) override;
   void copy_blocks(std::span<const BlockCopy> copies) override;
+  void hold_planes(std::span<const PlaneChange> changes) override;
+  void move_planes(BlockId from, BlockId to, PlaneBits planes) override;
   std::size_t block_bytes() const override;
+  std::size_t block_bytes(PlaneBits planes) const override;
   Result<void> read_block(BlockId block, std::span<std::byte> out) override;
   Result<void> write_block(BlockId block, std::span<const std::byte> in) override;
 

@@ -1,24 +1,30 @@
 // Attention of one token, HEADS of its query heads of one KV head: decoding. Bound by the bytes of
 // keys and values, which go from memory to registers and are used there for all heads. A workgroup
 // goes through its task's runs; PARTS of them share a KV head. HEADS and BATCH (positions whose
-// scores are added up at once, a multiple of 32) are put in front.
+// scores are added up at once, a multiple of 64) are put in front.
 //
 //   keys     thread (position, lane): four pieces of 16 bytes, the lane's chain for each head
-//   values   thread (block of the run, piece): eight dimensions of its block's 32 positions
+//   values   thread (block of the run, piece of 8 bytes): four dimensions of its block's 32
+//            positions, on their way from the start of the run
+//
+// Loops have constant bounds where they can, so that they are unrolled and their loads wait
+// together: what is not seen has weight zero, or is left out by a select.
 @group(0) @binding(1) var<storage, read> qkv: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> cache: array<vec4<u32>>;  // [block][k, v][head][32][16]
 @group(0) @binding(3) var<storage, read_write> states: array<f32>;
 @group(0) @binding(4) var<storage, read_write> ctx: array<f32>;
+@group(0) @binding(5) var<storage, read> halves: array<vec2<u32>>;  // cache, by pieces of 8 bytes
 
-const THREADS = 128u;
+const THREADS = 256u;
 const PARTS = GROUP / HEADS;
 const kBlockStride = 33u;                        // of scores: spreads blocks over the banks
 const kHeadStride = kRunBlocks * kBlockStride;
 const kLaneStride = HEADS * BATCH + 8u;
+const PAIRS = (HEADS + 1u) / 2u;
 
 var<workgroup> queries: array<vec4<f32>, 32u * HEADS>;
 var<workgroup> weights: array<f32, HEADS * kHeadStride>;          // scores at first
-var<workgroup> pool: array<f32, max(4u * kLaneStride, 1024u)>;    // chains, then sums of blocks
+var<workgroup> pool: array<f32, max(4u * kLaneStride, 2048u)>;    // chains, then sums of blocks
 var<workgroup> greatest: array<f32, HEADS * kRunBlocks>;
 var<workgroup> factors: array<f32, HEADS * kRunBlocks>;
 var<workgroup> sums: array<f32, HEADS * kRunBlocks>;
@@ -46,18 +52,25 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
   workgroupBarrier();
 
-  // Of all runs so far; the sums of dimension `dim`.
-  let dim = thread % 16u * 8u + thread / 16u % 4u * 2u + thread / 64u;
-  var total: array<f32, HEADS>;
-  var total_greatest: array<f32, HEADS>;
-  var total_sum: array<f32, HEADS>;
+  // Of all runs so far: the sums of dimension `dim` of every other head.
+  let dim = thread % 32u * 4u + thread / 32u % 4u;
+  var total: array<f32, PAIRS>;
+  var total_greatest: array<f32, PAIRS>;
+  var total_sum: array<f32, PAIRS>;
 
   for (var run = task.run_begin; run < task.run_end; run++) {
     let seen = min(task.position + 1u - run * kRunPositions, kRunPositions);
     let table = task.blocks + run * kRunBlocks;
+    let block = thread / 32u;
+    var v: array<vec2<u32>, 32>;
+    if (block * 32u < seen) {
+      let here = min(seen - block * 32u, 32u);
+      let at = ((step[table + block] * 2u + 1u) * kKvHeads + kv_head) * 1024u + thread % 32u;
+      for (var p = 0u; p < 32u; p++) { v[p] = halves[at + min(p, here - 1u) * 32u]; }
+    }
 
     for (var first = 0u; first < seen; first += BATCH) {
-      for (var i = 0u; i < BATCH; i += 32u) {
+      for (var i = 0u; i < BATCH; i += 64u) {
         // Past the last position the last one is read again: its score is not used.
         let row = i + thread / 4u;
         let position = min(first + row, seen - 1u);
@@ -89,25 +102,28 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     if (thread < HEADS * kRunBlocks) {
       var most = kNothing;
+      for (var i = 0u; i < 32u; i++) { most = max(most, weights[thread * kBlockStride + i]); }
       // A block that is not seen has no scores.
-      let scores = select(0u, 32u, thread % kRunBlocks * 32u < seen);
-      for (var i = 0u; i < scores; i++) { most = max(most, weights[thread * kBlockStride + i]); }
-      greatest[thread] = most;
+      greatest[thread] = select(kNothing, most, thread % kRunBlocks * 32u < seen);
     }
     workgroupBarrier();
     if (thread < HEADS * kRunBlocks) {
       var before = kNothing;
-      for (var b = thread / kRunBlocks * kRunBlocks; b < thread; b++) {
-        before = max(before, greatest[b]);
+      for (var b = 0u; b < kRunBlocks; b++) {
+        let other = greatest[thread / kRunBlocks * kRunBlocks + b];
+        before = select(before, max(before, other), b < thread % kRunBlocks);
       }
       let now = max(before, greatest[thread]);
       factors[thread] = power_of_two(before - now);
     }
     for (var i = thread; i < HEADS * kRunPositions; i += THREADS) {
-      let block = i / 32u;  // [head][block]
+      let cell = i / 32u;  // [head][block]
       var now = kNothing;
-      for (var b = block / kRunBlocks * kRunBlocks; b <= block; b++) { now = max(now, greatest[b]); }
-      let at = block * kBlockStride + i % 32u;
+      for (var b = 0u; b < kRunBlocks; b++) {
+        let other = greatest[cell / kRunBlocks * kRunBlocks + b];
+        now = select(now, max(now, other), b <= cell % kRunBlocks);
+      }
+      let at = cell * kBlockStride + i % 32u;
       weights[at] = select(0.0, power_of_two(weights[at] - now), i % kRunPositions < seen);
     }
     workgroupBarrier();
@@ -120,73 +136,76 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       sums[thread] = (s.x + s.y) + (s.z + s.w);
     }
 
-    var even: array<vec4<f32>, HEADS>;
-    var odd: array<vec4<f32>, HEADS>;
+    var even: array<vec2<f32>, HEADS>;
+    var odd: array<vec2<f32>, HEADS>;
     for (var h = 0u; h < HEADS; h++) {
-      even[h] = vec4<f32>(0.0);
-      odd[h] = vec4<f32>(0.0);
+      even[h] = vec2<f32>(0.0);
+      odd[h] = vec2<f32>(0.0);
     }
-    let block = thread / 16u;
     if (block * 32u < seen) {
-      let here = min(seen - block * 32u, 32u);
-      let at = ((step[table + block] * 2u + 1u) * kKvHeads + kv_head) * 512u + thread % 16u;
-      for (var p = 0u; p < here; p += 8u) {
-        var v: array<vec4<u32>, 8>;
-        for (var i = 0u; i < 8u; i++) { v[i] = cache[at + min(p + i, here - 1u) * 16u]; }
-        for (var i = 0u; i < 8u; i++) {
-          let v_even = bitcast<vec4<f32>>(v[i] << vec4<u32>(16u));
-          let v_odd = bitcast<vec4<f32>>(v[i] & vec4<u32>(0xffff0000u));
-          for (var h = 0u; h < HEADS; h++) {
-            let w = vec4<f32>(weights[h * kHeadStride + block * kBlockStride + p + i]);
-            even[h] = fma(w, v_even, even[h]);
-            odd[h] = fma(w, v_odd, odd[h]);
-          }
+      for (var p = 0u; p < 32u; p++) {
+        let v_even = bitcast<vec2<f32>>(v[p] << vec2<u32>(16u));
+        let v_odd = bitcast<vec2<f32>>(v[p] & vec2<u32>(0xffff0000u));
+        for (var h = 0u; h < HEADS; h++) {
+          let w = vec2<f32>(weights[h * kHeadStride + block * kBlockStride + p]);
+          even[h] = fma(w, v_even, even[h]);
+          odd[h] = fma(w, v_odd, odd[h]);
         }
       }
     }
 
     let blocks = (seen + 31u) / 32u;
-    for (var h = 0u; h < HEADS; h++) {
-      let to = block * 128u + thread % 16u;
-      for (var i = 0u; i < 4u; i++) {
-        pool[to + i * 16u] = even[h][i];
-        pool[to + 64u + i * 16u] = odd[h][i];
+    for (var pair = 0u; pair < PAIRS; pair++) {
+      for (var i = 0u; i < min(2u, HEADS - 2u * pair); i++) {
+        let to = i * 1024u + block * 128u + thread % 32u;
+        pool[to] = even[2u * pair + i].x;
+        pool[to + 32u] = odd[2u * pair + i].x;
+        pool[to + 64u] = even[2u * pair + i].y;
+        pool[to + 96u] = odd[2u * pair + i].y;
       }
       workgroupBarrier();
-      var out = 0.0;
-      var sum = 0.0;
-      var most = kNothing;
-      for (var b = 0u; b < blocks; b++) {
-        let factor = factors[h * kRunBlocks + b];
-        out = fma(out, factor, pool[b * 128u + thread]);
-        sum = fma(sum, factor, sums[h * kRunBlocks + b]);
-        most = max(most, greatest[h * kRunBlocks + b]);
-      }
-      if (task.runs != 0u) {
-        let at = ((task.state + run) * kQueryHeads + first_head + h) * kStateFloats;
-        states[at + dim] = out;
-        if (thread == 0u) {
-          states[at + 128u * VECTORS] = most;
-          states[at + 128u * VECTORS + 1u] = sum;
+      let h = 2u * pair + thread / 128u;
+      if (h < HEADS) {
+        var out = 0.0;
+        var sum = 0.0;
+        var most = kNothing;
+        for (var b = 0u; b < kRunBlocks; b++) {
+          let factor = factors[h * kRunBlocks + b];
+          let next = fma(out, factor, pool[thread / 128u * 1024u + b * 128u + thread % 128u]);
+          out = select(out, next, b < blocks);
+          sum = select(sum, fma(sum, factor, sums[h * kRunBlocks + b]), b < blocks);
+          most = max(most, greatest[h * kRunBlocks + b]);
         }
-      } else if (run == task.run_begin) {
-        total[h] = out;
-        total_greatest[h] = most;
-        total_sum[h] = sum;
-      } else {
-        let now = max(total_greatest[h], most);
-        let a = power_of_two(total_greatest[h] - now);
-        let b = power_of_two(most - now);
-        total[h] = fma(total[h], a, out * b);
-        total_sum[h] = fma(total_sum[h], a, sum * b);
-        total_greatest[h] = now;
+        if (task.runs != 0u) {
+          let at = ((task.state + run) * kQueryHeads + first_head + h) * kStateFloats;
+          states[at + dim] = out;
+          if (thread % 128u == 0u) {
+            states[at + 128u] = most;
+            states[at + 129u] = sum;
+          }
+        } else if (run == task.run_begin) {
+          total[pair] = out;
+          total_greatest[pair] = most;
+          total_sum[pair] = sum;
+        } else {
+          let now = max(total_greatest[pair], most);
+          let a = power_of_two(total_greatest[pair] - now);
+          let b = power_of_two(most - now);
+          total[pair] = fma(total[pair], a, out * b);
+          total_sum[pair] = fma(total_sum[pair], a, sum * b);
+          total_greatest[pair] = now;
+        }
       }
       workgroupBarrier();
     }
   }
   if (task.runs == 0u) {
-    for (var h = 0u; h < HEADS; h++) {
-      ctx[(task.row * kQueryHeads + first_head + h) * 128u + dim] = total[h] * (1.0 / total_sum[h]);
+    for (var pair = 0u; pair < PAIRS; pair++) {
+      let h = 2u * pair + thread / 128u;
+      if (h < HEADS) {
+        ctx[(task.row * kQueryHeads + first_head + h) * 128u + dim] =
+            total[pair] * (1.0 / total_sum[pair]);
+      }
     }
   }
 }
