@@ -323,7 +323,19 @@ def threads(kipp, path):
     return alone == together
 
 
-SCENARIOS = {f.__name__: f for f in (converse, complete, continuations, save, load, stop, threads)}
+def adapters(kipp, path, wanted):
+    """A model on a GPU that is chosen by name, and what is said of one that is not there."""
+    model = kipp.open(path, backend=b"webgpu", adapter=wanted.encode(), kv_blocks=4)
+    session = kipp.session(model, capacity=64)
+    tokens = kipp.tokenize(model, "Once upon a time")
+    kipp.sync(session, tokens)
+    told = kipp.decode(model, session, len(tokens), 3)
+    options = ModelOptions(backend=b"webgpu", kv_policy=b"bf16", kv_blocks=4, adapter=b"no such GPU")
+    status = kipp.status("model_open", path.encode(), byref(options), byref(c_void_p()))
+    return {"tokens": told, "status": status, "error": kipp.error()}
+
+
+SCENARIOS = {f.__name__: f for f in (converse, complete, continuations, save, load, stop, threads, adapters)}
 
 if __name__ == "__main__":
     library, scenario, *arguments = sys.argv[1:]

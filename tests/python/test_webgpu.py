@@ -10,10 +10,14 @@ import zipfile
 
 import pytest
 
+from serving import Server
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("KIPP_BUILD", ROOT / "build"))
 BUILT = "KIPP_WEBGPU:BOOL=ON" in (BUILD / "CMakeCache.txt").read_text()
 SOFTWARE = next(iter(sorted(pathlib.Path("/usr/share/vulkan/icd.d").glob("lvp_icd.*.json"))), None)
+# The layer that NODEVICE_SELECT switches off complains on standard error where there is no desktop.
+QUIET = {"VK_DRIVER_FILES": str(SOFTWARE), "NODEVICE_SELECT": "1"}
 COMMANDS = [["run", "--prompt", "x", "--max-tokens", "1"], ["bench", "--prefill", "1", "--decode", "1"], ["serve", "--port", "0"],
             ["perplexity", "--file", __file__]]  # fmt: skip
 
@@ -31,8 +35,7 @@ def home(tmp_path_factory):
 @pytest.fixture
 def kipp(home):
     def run(*words, driver=SOFTWARE, code=0):
-        # The layer that NODEVICE_SELECT switches off complains on standard error where there is no desktop.
-        environment = os.environ | {"KIPP_HOME": str(home), "VK_DRIVER_FILES": str(driver), "NODEVICE_SELECT": "1"}
+        environment = os.environ | QUIET | {"KIPP_HOME": str(home), "VK_DRIVER_FILES": str(driver)}
         done = subprocess.run([BUILD / "kipp", *words], capture_output=True, text=True, timeout=300, env=environment)
         assert done.returncode == code, (words, done.stdout, done.stderr)
         return done
@@ -95,6 +98,50 @@ def test_devices_without_a_driver_says_so_and_is_no_failure(kipp):
     assert found["devices"] == [] and "found none" in found["error"]
     lines = kipp("devices", driver="/nonexistent").stdout.splitlines()
     assert [line for line in lines if line.startswith("webgpu")] == [f"webgpu: {found['error']}"]
+
+
+GREEDY = ["--prompt", "Once upon a time", "--temperature", "0", "--json"]
+
+
+@with_webgpu
+def test_the_demo_story_is_that_of_cpu(kipp):
+    run = kipp("run", "--backend", "webgpu", *GREEDY, "--max-tokens", "40")
+    ours, cpu = (json.loads(done.stdout) for done in (run, kipp("run", *GREEDY, "--max-tokens", "40")))
+    assert ours["backend"] == "webgpu" and len(ours["tokens"]) == 40
+    assert (ours["tokens"], ours["text"], ours["finish_reason"]) == (cpu["tokens"], cpu["text"], cpu["finish_reason"])
+    assert "error" not in run.stderr and "warning" not in run.stderr.lower()
+
+
+@with_webgpu
+def test_the_server_and_the_c_library_answer_on_a_chosen_adapter(kipp, home):
+    story = json.loads(kipp("run", *GREEDY, "--max-tokens", "8").stdout)
+    flags = ["--backend", "webgpu", "--adapter", "LLVMPIPE", "--context", "256", "--kv-memory", "64MiB"]
+    with Server(*flags, env=QUIET | {"KIPP_HOME": str(home)}) as server:
+        answer = server.ok("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})
+        assert answer["choices"][0]["text"] == story["text"] and answer["usage"]["completion_tokens"] == 8
+        assert server.stop() == 0
+    (model,) = (home / "models").iterdir()
+    done = subprocess.run([sys.executable, ROOT / "tests/python/kipp_ctypes.py", BUILD / "libkipp.so", "adapters", model, "llvmpipe"],
+                          capture_output=True, text=True, timeout=300, env=os.environ | QUIET)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["tokens"] == story["tokens"][:3]
+    assert seen["status"] == 1 and 'found "no such GPU"' in seen["error"]
+
+
+@with_webgpu
+def test_what_it_cannot_do_is_refused_with_a_sentence(kipp):
+    (adapter,) = devices_of(kipp("devices", "--json"), "webgpu")["devices"]
+    there = f'adapter: expected one of 0 "{adapter["name"]}" (Vulkan, CPU), found'
+    for flags, driver, sentence in [
+        (["--adapter", "no such GPU"], SOFTWARE, f'{there} "no such GPU"'),
+        (["--adapter", "1"], SOFTWARE, f'{there} "1"'),
+        (["--weights", "mapped"], SOFTWARE, "weights: expected packed, found mapped; webgpu keeps them on the device"),
+        ([], "/nonexistent", "adapter: expected a GPU that Vulkan, Metal or Direct3D 12 shows, found none; a driver may be missing"),
+    ]:
+        for command in COMMANDS:
+            lines = kipp(*command, "--backend", "webgpu", *flags, driver=driver, code=2).stderr.splitlines()
+            assert lines[-1] == f"kipp {command[0]}: {sentence}"
 
 
 def test_cmake_says_what_is_missing_and_how_to_get_it(tmp_path):
