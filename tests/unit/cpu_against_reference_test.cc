@@ -11,11 +11,15 @@
 #include <utility>
 
 #include "backend/registry.h"
+#include "support/logit_rows.h"
 #include "support/sanitized.h"
 #include "support/tiny_model.h"
 
 namespace kipp {
 namespace {
+
+using test::arg_max;
+using test::nmse;
 
 constexpr double kBoundFloat32 = 1e-7;
 constexpr double kBoundStored = 5e-6;
@@ -34,20 +38,6 @@ std::string name_of(const testing::TestParamInfo<Setup>& test) {
                                  test.param.store == KvStore::bf16 ? "bf16" : "f32");
   std::ranges::replace(name, '-', '_');
   return name;
-}
-
-double nmse(std::span<const float> found, std::span<const float> expected) {
-  double error = 0, size = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const double truth = static_cast<double>(expected[i]);
-    error += (static_cast<double>(found[i]) - truth) * (static_cast<double>(found[i]) - truth);
-    size += truth * truth;
-  }
-  return error / size;
-}
-
-std::ptrdiff_t arg_max(std::span<const float> row) {
-  return std::ranges::max_element(row) - row.begin();
 }
 
 class CpuAgainstReference : public testing::TestWithParam<Setup> {

@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <span>
@@ -15,6 +13,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_ops.h"
 #include "backend/reference/reference_backend.h"
+#include "support/logit_rows.h"
 #include "support/lone_planes.h"
 #include "support/random_floats.h"
 #include "support/sanitized.h"
@@ -26,6 +25,8 @@ namespace {
 using cpu::CpuBackend;
 using test::Keep;
 using test::LonePlanes;
+using test::nmse;
+using test::same_bits;
 using testing::HasSubstr;
 
 // Every band within five blocks, every width, mixed widths, with and without rotation, and layers
@@ -49,29 +50,12 @@ KvPolicy policy_of(std::string_view words) {
 
 using Logits = std::map<int, std::vector<float>>;  // by position
 
-testing::AssertionResult same_bits(std::span<const float> a, std::span<const float> b) {
-  if (a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0) {
-    return testing::AssertionSuccess();
-  }
-  return testing::AssertionFailure() << "other bits";
-}
-
 void expect_same(const Logits& found, const Logits& expected, const std::string& what) {
   ASSERT_FALSE(found.empty()) << what;
   for (const auto& [pos, logits] : found) {
     if (!expected.contains(pos)) continue;
     ASSERT_TRUE(same_bits(logits, expected.at(pos))) << what << ", position " << pos;
   }
-}
-
-double nmse(std::span<const float> found, std::span<const float> expected) {
-  double error = 0, size = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const auto truth = static_cast<double>(expected[i]);
-    error += std::pow(static_cast<double>(found[i]) - truth, 2);
-    size += truth * truth;
-  }
-  return error / size;
 }
 
 class CpuTiered : public testing::TestWithParam<const char*> {

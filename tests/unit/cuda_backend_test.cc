@@ -8,17 +8,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "backend/cuda/emulated/emulated_runtime.h"
-#include "backend/registry.h"
-#include "base/float16.h"
+#include "support/backend_gates.h"
 #include "support/sanitized.h"
-#include "support/tiny_model.h"
 
 namespace kipp::cuda {
 namespace {
@@ -26,115 +22,15 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr double kBound = 1e-4;  // the contract's, for any backend against the reference
-constexpr int kBlocks = 16;
+using test::copy_of;
+using test::kGateBlocks;
+using test::kTable;
+using test::same_bits;
+using test::Twin;
 
-double nmse(std::span<const float> found, std::span<const float> expected) {
-  double error = 0, size = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const double truth = static_cast<double>(expected[i]);
-    error += (static_cast<double>(found[i]) - truth) * (static_cast<double>(found[i]) - truth);
-    size += truth * truth;
-  }
-  return error / size;
-}
-
-std::ptrdiff_t arg_max(std::span<const float> row) {
-  return std::ranges::max_element(row) - row.begin();
-}
-
-std::vector<float> copy_of(std::span<const float> row) { return {row.begin(), row.end()}; }
-
-bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
-}
-
-std::unique_ptr<Backend> load(std::string_view name, const Artifact& artifact, bool deterministic) {
-  auto backend = make_backend(name).value();
-  const auto loaded =
-      backend->load(artifact, {.blocks = kBlocks}, {.threads = 1, .deterministic = deterministic});
-  EXPECT_TRUE(loaded) << loaded.error().message;
-  return backend;
-}
-
-// Blocks of both sequences of a test, in no order.
-const std::vector<BlockId> kTable = {9, 2, 14, 5};
-const std::vector<BlockId> kOther = {1, 7, 3, 11};
-const std::vector<BlockId> kThird = {0, 4, 6, 8};
-
-struct Twin {
-  const char* shape;
-  Scheme scheme;
-  bool deterministic;
-};
-
-std::string name_of(const testing::TestParamInfo<Twin>& test) {
-  std::string name = fmt::format("{}_{}_{}", test.param.shape, to_string(test.param.scheme),
-                                 test.param.deterministic ? "deterministic" : "fast");
-  std::ranges::replace(name, '-', '_');
-  return name;
-}
-
-// Loading is most of the time of these tests, so that a suite does it once for each twin.
-class CudaAgainstReference : public testing::TestWithParam<Twin> {
+class CudaAgainstReference : public test::AgainstReference {
  protected:
-  struct Pair {
-    Artifact artifact;
-    std::unique_ptr<Backend> cuda, reference;
-  };
-
-  static Pair& pair() {
-    static std::map<std::string, std::unique_ptr<Pair>> pairs;
-    const Twin& twin = GetParam();
-    auto& found =
-        pairs[fmt::format("{} {} {}", twin.shape, to_string(twin.scheme), twin.deterministic)];
-    if (found == nullptr) {
-      found.reset(new Pair{
-          .artifact = test::open_twin(twin.shape, twin.scheme), .cuda = {}, .reference = {}});
-      found->cuda = load("cuda", found->artifact, twin.deterministic);
-      found->reference = load("reference", found->artifact, true);
-    }
-    return *found;
-  }
-
-  // The same step on both; the rows must agree.
-  void step(const std::vector<EvalItem>& items) {
-    const auto expected = pair().reference->eval(items);
-    const auto found = pair().cuda->eval(items);
-    ASSERT_TRUE(expected) << expected.error().message;
-    ASSERT_TRUE(found) << found.error().message;
-    ASSERT_EQ(found->rows, expected->rows);
-    for (int r = 0; r < found->rows; ++r) {
-      const double error = nmse(found->row(r), expected->row(r));
-      ASSERT_LE(error, kBound) << "row " << r;
-      ASSERT_EQ(arg_max(found->row(r)), arg_max(expected->row(r))) << "row " << r;
-      worst_ = std::max(worst_, error);
-    }
-  }
-
-  // Keys and values of the first positions, every layer: what a step without logits leaves behind.
-  void expect_same_cache(std::span<const BlockId> blocks, int positions) {
-    for (int b = 0; b < positions / kBlockPositions; ++b) {
-      std::vector<float> rows[2];
-      for (const auto& [backend, row] :
-           {std::pair(pair().cuda.get(), &rows[0]), std::pair(pair().reference.get(), &rows[1])}) {
-        std::vector<std::uint16_t> stored(backend->block_bytes() / 2);
-        ASSERT_TRUE(backend->read_block(blocks[static_cast<std::size_t>(b)],
-                                        std::as_writable_bytes(std::span(stored))));
-        for (const std::uint16_t bits : stored) row->push_back(bf16_to_f32(bits));
-      }
-      EXPECT_LE(nmse(rows[0], rows[1]), kBound) << "block " << b;
-    }
-  }
-
-  void TearDown() override { RecordProperty("worst_nmse", fmt::format("{:.1e}", worst_)); }
-
-  std::span<const Token> tokens(int begin, int n) const {
-    return std::span(tokens_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n));
-  }
-
-  const std::vector<Token> tokens_ = test::random_tokens(110, 5);
-  double worst_ = 0;
+  CudaAgainstReference() : AgainstReference("cuda") {}
 };
 
 constexpr Twin kTwins[] = {{"tiny-tied", Scheme::bf16, true},
@@ -143,163 +39,33 @@ constexpr Twin kTwins[] = {{"tiny-tied", Scheme::bf16, true},
                            {"tiny-untied", Scheme::scale4_gs32, true}};
 INSTANTIATE_TEST_SUITE_P(Twins, CudaAgainstReference,
                          testing::ValuesIn(std::span(kTwins).first(test::kSanitized ? 1 : 4)),
-                         name_of);
+                         test::name_of);
 
 // What does not depend on how weights are stored.
 class CudaDecodes : public CudaAgainstReference {};
 INSTANTIATE_TEST_SUITE_P(Twins, CudaDecodes,
                          testing::ValuesIn(std::span(kTwins).first(test::kSanitized ? 1 : 2)),
-                         name_of);
+                         test::name_of);
 
 // Of the emulation's time nearly all goes into rows of logits, a step with some of them costing as
 // much as one with one: steps of these tests have a few, and as few steps as can be have any.
-// Three sequences around the edge of a block; before the last steps each backend goes on with full
-// blocks of the other.
 TEST_P(CudaDecodes, AroundTheEdgeOfABlockAndOverBlocksOfTheReference) {
-  step({{.seq = 0, .tokens = tokens(0, 61), .blocks = kTable, .want = LogitRows::none},
-        {.seq = 1, .tokens = tokens(7, 63), .blocks = kOther, .want = LogitRows::none},
-        {.seq = 2, .tokens = tokens(20, 33), .blocks = kThird, .want = LogitRows::none}});
-  Backend& cuda = *pair().cuda;
-  Backend& reference = *pair().reference;
-  std::vector<std::byte> mine(cuda.block_bytes()), its(reference.block_bytes());
-  ASSERT_EQ(mine.size(), its.size());
-  for (const BlockId block : {kTable[0], kOther[0]}) {
-    ASSERT_TRUE(cuda.read_block(block, mine));
-    ASSERT_TRUE(reference.read_block(block, its));
-    ASSERT_TRUE(cuda.write_block(block, its));
-    ASSERT_TRUE(reference.write_block(block, mine));
-  }
-  step({{.seq = 0, .pos = 61, .tokens = tokens(61, 1), .blocks = kTable, .want = LogitRows::none}});
-  step({{.seq = 0, .pos = 62, .tokens = tokens(62, 1), .blocks = kTable},
-        {.seq = 1, .pos = 63, .tokens = tokens(70, 1), .blocks = kOther},
-        {.seq = 2, .pos = 33, .tokens = tokens(53, 2), .blocks = kThird, .want = LogitRows::all}});
-  step({{.seq = 1, .pos = 64, .tokens = tokens(71, 1), .blocks = kOther, .want = LogitRows::none}});
-  expect_same_cache(kTable, 63);
-  expect_same_cache(kOther, 65);
+  around_the_edge_of_a_block_and_over_blocks_of_the_reference();
 }
 
-// 70 rows are a step that multiplies tiles and, in fast mode, one term of its inputs.
-TEST_P(CudaAgainstReference, TruncatedAndResumed) {
-  step({{.tokens = tokens(0, 70), .blocks = kTable}});
-  const auto detour = test::random_tokens(20, 6);
-  step({{.pos = 45, .tokens = detour, .blocks = kTable, .want = LogitRows::none}});
-  step({{.pos = 45, .tokens = tokens(45, 3), .blocks = kTable, .want = LogitRows::all}});
-}
+// In fast mode a step with tiles multiplies one term of its inputs.
+TEST_P(CudaAgainstReference, TruncatedAndResumed) { truncated_and_resumed(); }
 
-// What deterministic mode promises. The whole cache is compared, which holds the keys and values of
-// every layer, and the logits of the last position.
-class CudaInvariance : public testing::Test {
+// What deterministic mode promises.
+class CudaInvariance : public test::Invariance {
  protected:
-  static constexpr int kTokens = 75;
-  struct Trace {
-    std::vector<std::vector<std::byte>> blocks;
-    std::vector<float> logits;
-  };
-
-  static Backend& backend() {
-    static const Artifact artifact = test::open_twin("tiny-tied", Scheme::scale4_gs32);
-    static const std::unique_ptr<Backend> made = load("cuda", artifact, true);
-    return *made;
-  }
-
-  static Trace trace(std::span<const BlockId> blocks, std::span<const float> row) {
-    Trace trace{.blocks = {}, .logits = copy_of(row)};
-    for (const BlockId block : blocks.first(std::size_t{kTokens / kBlockPositions})) {
-      trace.blocks.emplace_back(backend().block_bytes());
-      EXPECT_TRUE(backend().read_block(block, trace.blocks.back()));
-    }
-    return trace;
-  }
-
-  // Positions [pos, end) in chunks, without logits.
-  static void fill(std::span<const BlockId> blocks, int chunk, int pos = 0, int end = kTokens - 1) {
-    for (; pos < end; pos += chunk) {
-      const int n = std::min(chunk, end - pos);
-      const auto done = backend().eval(std::vector<EvalItem>{
-          {.pos = pos, .tokens = tokens(pos, n), .blocks = blocks, .want = LogitRows::none}});
-      EXPECT_TRUE(done) << done.error().message;
-    }
-  }
-
-  // The sequence in one step of its own.
-  static const Trace& whole() {
-    static const Trace found = [] {
-      const auto done =
-          backend().eval(std::vector<EvalItem>{{.tokens = tokens(0, kTokens), .blocks = kTable}});
-      EXPECT_TRUE(done) << done.error().message;
-      return trace(kTable, done->row(0));
-    }();
-    return found;
-  }
-
-  static void expect_whole(const Trace& found) {
-    EXPECT_TRUE(same_bits(found.logits, whole().logits));
-    EXPECT_EQ(found.blocks, whole().blocks);
-  }
-
-  static std::span<const Token> part(const std::vector<Token>& tokens, int begin, int n) {
-    return std::span(tokens).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n));
-  }
-  static std::span<const Token> tokens(int begin, int n) {
-    static const std::vector<Token> all = test::random_tokens(kTokens, 8);
-    return part(all, begin, n);
-  }
-  static std::span<const Token> others(int begin, int n) {
-    static const std::vector<Token> all = test::random_tokens(kTokens, 9);
-    return part(all, begin, n);
-  }
+  CudaInvariance() : Invariance("cuda", {"tiny-tied", Scheme::scale4_gs32}) {}
 };
 
-TEST_F(CudaInvariance, AnyChunkTableAndNeighbours) {
-  whole();
-  fill(kOther, 32);
-  fill(kThird, 34, 0, 68);
-  fill(kThird, 1, 68);
-  // The last sequence has neighbours at every step: a prompt, a chunk, one that decodes.
-  const std::vector<BlockId> table = {15, 10, 13}, beside = {12, 9, 2};
-  for (const auto& [pos, n] : std::vector<std::pair<int, int>>{{0, 50}, {50, 7}, {57, 17}}) {
-    ASSERT_TRUE(backend().eval(std::vector<EvalItem>{
-        {.seq = 0, .pos = pos, .tokens = others(pos, n), .blocks = beside, .want = LogitRows::none},
-        {.seq = 1,
-         .pos = pos,
-         .tokens = tokens(pos, n),
-         .blocks = table,
-         .want = LogitRows::none}}));
-  }
-  const auto last = backend().eval(std::vector<EvalItem>{
-      {.seq = 0, .pos = 74, .tokens = tokens(74, 1), .blocks = kOther},
-      {.seq = 1, .pos = 74, .tokens = others(0, 1), .blocks = beside, .want = LogitRows::none},
-      {.seq = 2, .pos = 74, .tokens = tokens(74, 1), .blocks = kThird},
-      {.seq = 3, .pos = 74, .tokens = tokens(74, 1), .blocks = table}});
-  ASSERT_TRUE(last) << last.error().message;
-  const std::vector<float> rows[] = {copy_of(last->row(0)), copy_of(last->row(1)),
-                                     copy_of(last->row(2))};
-  expect_whole(trace(kOther, rows[0]));
-  expect_whole(trace(kThird, rows[1]));
-  expect_whole(trace(table, rows[2]));
-}
+TEST_F(CudaInvariance, AnyChunkTableAndNeighbours) { any_chunk_table_and_neighbours(); }
 
-// As an adopted prefix, a copy on write, a session restored in another process and a draft that was
-// rejected do.
 TEST_F(CudaInvariance, BlocksCopiedRestoredAndOverwritten) {
-  whole();
-  fill(kThird, 80);
-  const std::vector<BlockId> copies = {12, 13, 14};
-  backend().copy_blocks(std::vector<BlockCopy>{{.from = kThird[0], .to = copies[0]}});
-  std::vector<std::byte> bytes(backend().block_bytes());
-  ASSERT_TRUE(backend().read_block(kThird[1], bytes));
-  ASSERT_TRUE(backend().write_block(copies[1], bytes));
-  fill(copies, 4, 64);
-  ASSERT_TRUE(backend().eval(std::vector<EvalItem>{
-      {.pos = 70, .tokens = others(0, 5), .blocks = kThird, .want = LogitRows::none}}));
-  fill(kThird, 3, 70);
-  const auto last = backend().eval(
-      std::vector<EvalItem>{{.seq = 0, .pos = 74, .tokens = tokens(74, 1), .blocks = copies},
-                            {.seq = 1, .pos = 74, .tokens = tokens(74, 1), .blocks = kThird}});
-  ASSERT_TRUE(last) << last.error().message;
-  const std::vector<float> rows[] = {copy_of(last->row(0)), copy_of(last->row(1))};
-  expect_whole(trace(copies, rows[0]));
-  expect_whole(trace(kThird, rows[1]));
+  blocks_copied_restored_and_overwritten();
 }
 
 // A backend that is not loaded yet, on a machine that is as it was.
@@ -379,7 +145,7 @@ TEST_F(CudaBackendTest, EveryAllocationThatFailsIsOneError) {
   int failures = 0;
   for (;; ++failures) {
     machine_.allocation = {.status = runtime::kOutOfMemory, .calls_before = failures};
-    const auto loaded = backend_->load(artifact(), {.blocks = kBlocks}, {.threads = 1});
+    const auto loaded = backend_->load(artifact(), {.blocks = kGateBlocks}, {.threads = 1});
     if (loaded) break;
     ASSERT_EQ(loaded.error().code, ErrorCode::exhausted);
     ASSERT_THAT(loaded.error().message, HasSubstr("memory: "));
@@ -396,7 +162,7 @@ TEST_F(CudaBackendTest, TakesWhatItPlannedReportsItAndMayBeLost) {
   machine_.properties.memory_bytes = std::size_t{16} << 30;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> seen;
   ASSERT_TRUE(
-      backend_->load(artifact(), {.blocks = kBlocks},
+      backend_->load(artifact(), {.blocks = kGateBlocks},
                      {.threads = 2, .progress = [&](std::uint64_t done, std::uint64_t total) {
                         seen.emplace_back(done, total);
                       }}));
@@ -420,10 +186,10 @@ TEST_F(CudaBackendTest, TakesWhatItPlannedReportsItAndMayBeLost) {
   backend_ = std::make_unique<CudaBackend>();
   constexpr std::size_t kBesides = std::size_t{320} << 20;  // the driver's, and the upload's
   machine_.properties.memory_bytes = others + taken + kBesides - 1;
-  EXPECT_THAT(refusal({.blocks = kBlocks}), HasSubstr("GiB of the device needed"));
+  EXPECT_THAT(refusal({.blocks = kGateBlocks}), HasSubstr("GiB of the device needed"));
   machine_.properties.memory_bytes = others + taken + kBesides + (std::size_t{1} << 16);
   machine_.allocation = {.status = runtime::kOutOfMemory};
-  EXPECT_THAT(refusal({.blocks = kBlocks}), HasSubstr("no room for"));
+  EXPECT_THAT(refusal({.blocks = kGateBlocks}), HasSubstr("no room for"));
 }
 
 // One that is loaded, for tests that leave it as good as it was.
@@ -431,7 +197,7 @@ class CudaLoadedTest : public CudaBackendTest {
  protected:
   static void SetUpTestSuite() {
     loaded_ = std::make_unique<CudaBackend>();
-    const auto loaded = loaded_->load(artifact(), {.blocks = kBlocks}, {.threads = 1});
+    const auto loaded = loaded_->load(artifact(), {.blocks = kGateBlocks}, {.threads = 1});
     ASSERT_TRUE(loaded) << loaded.error().message;
   }
   static void TearDownTestSuite() { loaded_.reset(); }
@@ -525,7 +291,7 @@ TEST_F(CudaLoadedTest, ACopyThatFailsStopsTheStepThatNeedsIt) {
 // Sessions of another salt share nothing, so that all its blocks are written from the file.
 TEST(CudaSessions, ASavedSessionGoesOnWithTheSameBits) {
   const auto path = (test::scratch_dir() / "cuda.session").string();
-  const auto model = test::open_twin_model("tiny-tied", Scheme::bf16, kBlocks, "cuda");
+  const auto model = test::open_twin_model("tiny-tied", Scheme::bf16, kGateBlocks, "cuda");
   auto session = Session::create(model, 64, 1).value();
   ASSERT_TRUE(session.sync(test::random_tokens(40, 3)));
   ASSERT_TRUE(session.save(path));
@@ -541,7 +307,7 @@ TEST(CudaSessions, ASavedSessionGoesOnWithTheSameBits) {
   const auto fast = Model::open(test::tiny_artifact_path("tiny-tied", Scheme::bf16),
                                 {.backend = "cuda",
                                  .allow_synthetic = true,
-                                 .kv_blocks = kBlocks,
+                                 .kv_blocks = kGateBlocks,
                                  .load = {.threads = 1, .deterministic = false}});
   ASSERT_TRUE(fast) << fast.error().message;
   auto third = Session::create(*fast, 64).value();
