@@ -4,6 +4,7 @@
 
 #include "backend/webgpu/gpu_error.h"
 #include "backend/webgpu/shaders.h"
+#include "backend/webgpu/subgroups.h"
 
 namespace kipp::webgpu {
 
@@ -88,7 +89,9 @@ Result<std::unique_ptr<DeviceKv>> PagedDeviceKv::create(gpu::Device& device,
 Result<void> PagedDeviceKv::create_kernels() {
   KIPP_TRY_ASSIGN(append, make_kernel({"kv_append", {shader("head_row")}}, "",
                                       {kRead, kRead, kRead, kRead, kWrite, kWrite}));
-  KIPP_TRY_ASSIGN(narrow, make_kernel({"attend_narrow", {}}, narrow_constants(),
+  KIPP_TRY_ASSIGN(shuffles, neighbours_shuffle(device()));
+  const std::string lanes(shader(shuffles ? "lanes_subgroups" : "lanes_plain"));
+  KIPP_TRY_ASSIGN(narrow, make_kernel({"attend_narrow", {}}, narrow_constants() + lanes,
                                       {kRead, kRead, kRead, kWrite, kWrite, kRead}));
   KIPP_TRY_ASSIGN(wide, make_kernel({"attend_wide", {}}, wide_constants(),
                                     {kRead, kRead, kRead, kWrite, kWrite}));

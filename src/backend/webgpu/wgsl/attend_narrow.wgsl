@@ -1,7 +1,7 @@
 // Attention of one token, HEADS of its query heads of one KV head: decoding. Bound by the bytes of
 // keys and values, which go from memory to registers and are used there for all heads. A workgroup
 // goes through its task's runs; PARTS of them share a KV head. HEADS and BATCH (positions whose
-// scores are added up at once, a multiple of 64) are put in front.
+// scores are added up at once, a multiple of 64) are put in front, and lanes_*.wgsl.
 //
 //   keys     thread (position, lane): four pieces of 16 bytes, the lane's chain for each head
 //   values   thread (block of the run, piece of 8 bytes): four dimensions of its block's 32
@@ -40,6 +40,11 @@ fn chain(start: f32, k: vec4<u32>, q0: vec4<f32>, q1: vec4<f32>) -> f32 {
   c = fma(odd.z, q1.y, c);
   c = fma(even.w, q1.z, c);
   return fma(odd.w, q1.w, c);
+}
+
+fn keep_score(score: f32, head: u32, position: u32, seen: u32) {
+  weights[head * kHeadStride + position / 32u * kBlockStride + position % 32u] =
+      select(kNothing, score * kScoreScale, position < seen);
 }
 
 @compute @workgroup_size(THREADS)
@@ -86,18 +91,23 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
           c = chain(c, k1, queries[q + 8u], queries[q + 9u]);
           c = chain(c, k2, queries[q + 16u], queries[q + 17u]);
           c = chain(c, k3, queries[q + 24u], queries[q + 25u]);
-          pool[thread % 4u * kLaneStride + h * BATCH + row] = c;
+          if (SUBGROUPS) {
+            let score = sum_of_four_lanes(c);
+            if (thread % 4u == 0u) { keep_score(score, h, first + row, seen); }
+          } else {
+            pool[thread % 4u * kLaneStride + h * BATCH + row] = c;
+          }
         }
       }
       workgroupBarrier();
-      for (var i = thread; i < HEADS * BATCH; i += THREADS) {
-        let position = first + i % BATCH;
-        let score = (pool[i] + pool[kLaneStride + i]) +
-                    (pool[2u * kLaneStride + i] + pool[3u * kLaneStride + i]);
-        weights[i / BATCH * kHeadStride + position / 32u * kBlockStride + position % 32u] =
-            select(kNothing, score * kScoreScale, position < seen);
+      if (!SUBGROUPS) {
+        for (var i = thread; i < HEADS * BATCH; i += THREADS) {
+          let score = (pool[i] + pool[kLaneStride + i]) +
+                      (pool[2u * kLaneStride + i] + pool[3u * kLaneStride + i]);
+          keep_score(score, i / BATCH, first + i % BATCH, seen);
+        }
+        workgroupBarrier();
       }
-      workgroupBarrier();
     }
 
     if (thread < HEADS * kRunBlocks) {
