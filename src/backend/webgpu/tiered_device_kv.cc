@@ -96,11 +96,6 @@ std::span<const std::byte> bytes_of(std::span<const std::uint32_t> words) {
   return std::as_bytes(words);
 }
 
-std::string pair_of(kvquant::Tier tier) {
-  return fmt::format("vec2<u32>({}u, {}u)", static_cast<int>(tier.key),
-                     static_cast<int>(tier.value));
-}
-
 }  // namespace
 
 std::size_t TieredDeviceKv::bytes_needed(const ModelConfig& config, const KvConfig& kv,
@@ -155,56 +150,66 @@ TieredDeviceKv::TieredDeviceKv(gpu::Device& device, const ModelConfig& config, c
                                const Limits& limits, const Shape& shape, TieredPlanes planes)
     : DeviceKv(device, config, kv, limits, shape), planes_(std::move(planes)) {}
 
-// What wgsl/tiered.wgsl and wgsl/encode_planes.wgsl ask for.
-std::string TieredDeviceKv::constants(LayerGroup group) const {
+// Struct Place of wgsl/tiered.wgsl.
+std::array<std::uint32_t, TieredDeviceKv::kPlaceWords> TieredDeviceKv::place_of(int layer) const {
+  const LayerGroup group = planes_.group(layer);
   const kvquant::TieredKvPolicy& tiers = planes_.policy().tiers(group);
   const kvquant::KvScheme& scheme = planes_.policy().scheme();
+  const auto word = [](auto value) { return static_cast<std::uint32_t>(value); };
   const auto limit = [&](Side side) {
     return std::bit_cast<std::uint32_t>(planes_.largest_value(side)) >> 16;
   };
-  const int units = TieredPlanes::units_of_layer(config_, kv_, group);
-  return fmt::format(
-      "const BANDS = vec3<u32>({}u, {}u, {}u);\n"
-      "const SINK = {};\nconst RECENT = {};\nconst MID = {};\nconst FAR = {};\n"
-      "const TABLES_AT = {}u;\nconst PARAMS_AT = {}u;\n"
-      "const KEY_PAIRS = {}u;\nconst VALUE_PAIRS = {}u;\n"
-      "const ROTATED = {};\nconst STEP_ROWS_AT = {}u;\n"
-      "const GROUP_MASK_AT = {}u;\nconst KEY_LIMIT = {}u;\nconst VALUE_LIMIT = {}u;\n",
-      tiers.sink_blocks, tiers.recent_blocks, tiers.recent_blocks + tiers.mid_width(),
-      pair_of(tiers.sink), pair_of(tiers.recent), pair_of(tiers.mid), pair_of(tiers.far),
-      table_at(group, 0) / sizeof(std::uint32_t),
-      static_cast<std::size_t>(units) * kKvUnitBytes / sizeof(std::uint32_t),
-      planes_.pairs(Side::key), planes_.pairs(Side::value),
-      scheme.key.hadamard || scheme.value.hadamard, work_rows_at_ / sizeof(std::uint32_t),
-      1 + static_cast<int>(group), limit(Side::key), limit(Side::value));
+  const auto units = static_cast<std::size_t>(TieredPlanes::units_of_layer(config_, kv_, group));
+  constexpr std::size_t kWord = sizeof(std::uint32_t);
+  return {word(layer),
+          word(table_at(group, 0) / kWord),
+          word(units * kKvUnitBytes / kWord),
+          word(work_rows_at_ / kWord),
+          word(tiers.sink_blocks),
+          word(tiers.recent_blocks),
+          word(tiers.recent_blocks + tiers.mid_width()),
+          0,
+          word(tiers.sink.key),
+          word(tiers.recent.key),
+          word(tiers.mid.key),
+          word(tiers.far.key),
+          word(tiers.sink.value),
+          word(tiers.recent.value),
+          word(tiers.mid.value),
+          word(tiers.far.value),
+          word(planes_.pairs(Side::key)),
+          word(planes_.pairs(Side::value)),
+          limit(Side::key),
+          limit(Side::value),
+          word(scheme.key.hadamard || scheme.value.hadamard),
+          1 + word(group)};
 }
 
 Result<void> TieredDeviceKv::create_kernels() {
   const std::string_view tiered = shader("tiered"), codes = shader("attend_codes");
-  for (const LayerGroup group : kGroups) {
-    if (TieredPlanes::units_of_layer(config_, kv_, group) == 0) continue;
-    Group& kernels = groups_[static_cast<std::size_t>(group)];
-    const std::string front = constants(group);
-    KIPP_TRY_ASSIGN(append,
-                    make_kernel({"kv_append_tiered", {tiered, shader("head_row")}}, front,
-                                {kRead, kRead, kRead, kRead, kWrite, kWrite, kRead, kWrite}));
-    KIPP_TRY_ASSIGN(
-        encode,
-        make_kernel({"encode_planes", {tiered, kvquant::wgpu_codec(), kvquant::wgpu_codec_tile()}},
-                    front, {kRead, kWrite, kRead, kRead, kWrite, Access::uniform}));
-    KIPP_TRY_ASSIGN(
-        narrow, make_kernel({"attend_narrow_tiered", {tiered, codes}}, front + narrow_constants(),
-                            {kRead, kRead, kRead, kRead, kRead, kRead, kWrite, kWrite}));
-    KIPP_TRY_ASSIGN(wide, make_kernel({"attend_wide_tiered", {tiered}}, front + wide_constants(),
-                                      {kRead, kRead, kRead, kRead, kRead, kRead, kWrite, kWrite}));
-    KIPP_TRY_ASSIGN(merge,
-                    make_kernel({"attend_merge", {tiered, codes}}, front, {kRead, kRead, kWrite}));
-    kernels.append = std::move(append);
-    kernels.encode = std::move(encode);
-    kernels.narrow = std::move(narrow);
-    kernels.wide = std::move(wide);
-    merge_ = std::move(merge);
-  }
+  constexpr Access kPlace = Access::uniform;
+  const auto with_place = [](int binding) { return fmt::format("const PLACE = {};\n", binding); };
+  KIPP_TRY_ASSIGN(append,
+                  make_kernel({"kv_append_tiered", {tiered, shader("head_row")}}, with_place(8),
+                              {kRead, kRead, kRead, kRead, kWrite, kWrite, kRead, kWrite, kPlace}));
+  KIPP_TRY_ASSIGN(
+      encode,
+      make_kernel({"encode_planes", {tiered, kvquant::wgpu_codec(), kvquant::wgpu_codec_tile()}},
+                  with_place(5), {kRead, kWrite, kRead, kRead, kWrite, kPlace}));
+  KIPP_TRY_ASSIGN(
+      narrow,
+      make_kernel({"attend_narrow_tiered", {tiered, codes}}, with_place(8) + narrow_constants(),
+                  {kRead, kRead, kRead, kRead, kRead, kRead, kWrite, kWrite, kPlace}));
+  KIPP_TRY_ASSIGN(wide,
+                  make_kernel({"attend_wide_tiered", {tiered}}, with_place(8) + wide_constants(),
+                              {kRead, kRead, kRead, kRead, kRead, kRead, kWrite, kWrite, kPlace}));
+  KIPP_TRY_ASSIGN(merge, make_kernel({"attend_merge", {tiered, codes}}, with_place(3),
+                                     {kRead, kRead, kWrite, kPlace}));
+  append_ = std::move(append);
+  encode_ = std::move(encode);
+  narrow_ = std::move(narrow);
+  wide_ = std::move(wide);
+  merge_ = std::move(merge);
   return {};
 }
 
@@ -216,33 +221,32 @@ Result<void> TieredDeviceKv::create_layers(const Activations& activations,
   const gpu::Binding coded = {&work_, 0, work_rows_at_};
   const gpu::Binding step_rows = {&work_, work_rows_at_};
   for (int index = 0; index < config_.layers; ++index) {
-    const Group& kernels = group_of(index);
     const LayerNorms& of_layer = norms[static_cast<std::size_t>(index)];
     Layer layer;
     KIPP_TRY_ASSIGN(memory, make_buffer(layer_bytes(config_, kv_, planes_.group(index)),
                                         fmt::format("planes of {} blocks in a layer", kv_.blocks)));
-    KIPP_TRY_ASSIGN(place, engine_result(device().create_uniform(16, "a layer's number")));
+    KIPP_TRY_ASSIGN(
+        place, engine_result(device().create_uniform(sizeof(place_of(index)), "a layer's place")));
     layer.cache = std::move(memory);
     layer.place = std::move(place);
-    const std::array<std::uint32_t, 4> number = {static_cast<std::uint32_t>(index)};
-    device().write(layer.place, 0, bytes_of(number));
-    const gpu::Binding cache = {&layer.cache};
-    KIPP_TRY_ASSIGN(append,
-                    bind(kernels.append,
-                         {step, {&rope_}, of_layer.query, of_layer.key, qkv, cache, tables, work}));
+    device().write(layer.place, 0, bytes_of(place_of(index)));
+    const gpu::Binding cache = {&layer.cache}, of_place = {&layer.place};
     KIPP_TRY_ASSIGN(
-        encode, bind(kernels.encode, {step, cache, tables, step_rows, refused, {&layer.place}}));
+        append,
+        bind(append_,
+             {step, {&rope_}, of_layer.query, of_layer.key, qkv, cache, tables, work, of_place}));
+    KIPP_TRY_ASSIGN(encode, bind(encode_, {step, cache, tables, step_rows, refused, of_place}));
     KIPP_TRY_ASSIGN(narrow,
-                    bind(kernels.narrow, {step, qkv, cache, cache, tables, coded, states, ctx}));
-    KIPP_TRY_ASSIGN(wide,
-                    bind(kernels.wide, {step, qkv, cache, tables, step_rows, coded, states, ctx}));
+                    bind(narrow_, {step, qkv, cache, cache, tables, coded, states, ctx, of_place}));
+    KIPP_TRY_ASSIGN(
+        wide, bind(wide_, {step, qkv, cache, tables, step_rows, coded, states, ctx, of_place}));
     layer.append = std::move(append);
     layer.encode = std::move(encode);
     layer.narrow = std::move(narrow);
     layer.wide = std::move(wide);
     layers_.push_back(std::move(layer));
   }
-  KIPP_TRY_ASSIGN(merge, bind(merge_, {step, states, ctx}));
+  KIPP_TRY_ASSIGN(merge, bind(merge_, {step, states, ctx, {&layers_.front().place}}));
   merge_arguments_ = std::move(merge);
   return {};
 }
@@ -268,17 +272,16 @@ Result<void> TieredDeviceKv::begin_step(const StepPlan& step) {
 
 void TieredDeviceKv::append(gpu::Recorder& recorder, int layer) const {
   const Layer& l = layers_[static_cast<std::size_t>(layer)];
-  recorder.dispatch(group_of(layer).append, l.append, rows(), append_heads());
-  recorder.dispatch(group_of(layer).encode, l.encode, static_cast<std::uint32_t>(completed_.size()),
+  recorder.dispatch(append_, l.append, rows(), append_heads());
+  recorder.dispatch(encode_, l.encode, static_cast<std::uint32_t>(completed_.size()),
                     kNotesOfBlock);
 }
 
 void TieredDeviceKv::attend(gpu::Recorder& recorder, int layer) const {
   const Layer& l = layers_[static_cast<std::size_t>(layer)];
-  dispatch(recorder, {.narrow = group_of(layer).narrow,
-                      .wide = group_of(layer).wide,
-                      .narrow_arguments = l.narrow,
-                      .wide_arguments = l.wide});
+  dispatch(
+      recorder,
+      {.narrow = narrow_, .wide = wide_, .narrow_arguments = l.narrow, .wide_arguments = l.wide});
 }
 
 Result<void> TieredDeviceKv::finish_step() {

@@ -6,6 +6,8 @@
 // (wgsl/tiered.wgsl); they are made with kvquant's own shaders.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -39,13 +41,11 @@ class TieredDeviceKv final : public DeviceKv {
  private:
   struct Layer {
     gpu::Buffer cache;
-    gpu::Buffer place;  // uniform: its number
+    gpu::Buffer place;  // uniform
     gpu::Arguments append, encode, narrow, wide;
   };
-  // Layers whose blocks are read alike.
-  struct Group {
-    gpu::Kernel append, encode, narrow, wide;
-  };
+  static constexpr std::size_t kPlaceWords = 24;  // struct Place of wgsl/tiered.wgsl
+
   // Memory within a layer.
   struct Piece {
     std::size_t layer, at, bytes;
@@ -53,12 +53,9 @@ class TieredDeviceKv final : public DeviceKv {
 
   TieredDeviceKv(gpu::Device& device, const ModelConfig& config, const KvConfig& kv,
                  const Limits& limits, const Shape& shape, TieredPlanes planes);
-  std::string constants(LayerGroup group) const;
+  std::array<std::uint32_t, kPlaceWords> place_of(int layer) const;
   Result<void> create_kernels();
   Result<void> create_layers(const Activations& activations, std::span<const LayerNorms> norms);
-  const Group& group_of(int layer) const {
-    return groups_[static_cast<std::size_t>(planes_.group(layer))];
-  }
   std::size_t parameter_bytes_of_layer() const;
   Piece parameters(BlockId block, int layer, kvquant::Side side) const;
   std::vector<Piece> units(BlockId block, PlaneBits planes) const;
@@ -68,7 +65,7 @@ class TieredDeviceKv final : public DeviceKv {
 
   TieredPlanes planes_;
   std::size_t work_rows_at_ = 0;  // bytes: where the rows of a step begin in work_
-  Group groups_[kLayerGroups];
+  gpu::Kernel append_, encode_, narrow_, wide_;
   std::vector<Layer> layers_;
   gpu::Buffer tables_;   // [groups][blocks][sides][kUnitsOfSide] units
   gpu::Buffer work_;     // [rows][query heads][kCodedWords], then rows of blocks written whole

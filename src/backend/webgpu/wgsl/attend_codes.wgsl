@@ -5,7 +5,7 @@ var<workgroup> turning: array<f32, 256>;
 // The sum of values from rows and of those from codes, which are turned back: all 128 threads
 // together, thread by thread the dimension `dim`.
 fn finished(rows: f32, codes: f32, dim: u32, thread: u32) -> f32 {
-  if (!ROTATED) { return rows + codes; }
+  if (place.rotated == 0u) { return rows + codes; }
   var value = codes;
   var side = 0u;
   for (var half = 1u; half < 128u; half *= 2u) {

@@ -84,7 +84,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let id = step[task.blocks + first_block + min(thread / 8u, blocks - 1u)];
       let side = thread / 4u % 2u;
       let plane = thread % 4u;
-      let table = TABLES_AT + (id * 2u + side) * kUnitsOfSide;
+      let table = place.tables_at + (id * 2u + side) * kUnitsOfSide;
       var of_plane = plane;
       var in_unit = kv_head * 64u;
       if (plane == 2u) {
@@ -228,9 +228,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if (kind == 1u) {
           s += vec4<f32>(weights[at], weights[at + 1u], weights[at + 2u], weights[at + 3u]);
         } else {
-          let from = at + select(0u, HEADS * kHeadStride, kind == 2u);
-          s += bitcast<vec4<f32>>(vec4<u32>(pool[from], pool[from + 1u], pool[from + 2u],
-                                            pool[from + 3u]));
+          let source = at + select(0u, HEADS * kHeadStride, kind == 2u);
+          s += bitcast<vec4<f32>>(vec4<u32>(pool[source], pool[source + 1u], pool[source + 2u],
+                                            pool[source + 3u]));
         }
       }
       sums[i] = (s.x + s.y) + (s.z + s.w);
@@ -306,17 +306,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         workgroupBarrier();
         for (var e = first; e < min(first + 4u, blocks); e++) {
-          let from = (e - first) * kValueStride + thread;
+          let source = (e - first) * kValueStride + thread;
           let width = widths(query_block, first_block + e).y;
           let at = h * kRunBlocks + e;
           let factor = factors[at];
           if (width == kRows) {
-            rows[h] = fma(rows[h], factor, bitcast<f32>(pool[from]));
+            rows[h] = fma(rows[h], factor, bitcast<f32>(pool[source]));
             codes[h] = codes[h] * factor;
           } else {
-            let sum = ((bitcast<f32>(pool[from]) + bitcast<f32>(pool[from + kClassStride])) +
-                       bitcast<f32>(pool[from + 2u * kClassStride])) +
-                      bitcast<f32>(pool[from + 3u * kClassStride]);
+            let sum = ((bitcast<f32>(pool[source]) + bitcast<f32>(pool[source + kClassStride])) +
+                       bitcast<f32>(pool[source + 2u * kClassStride])) +
+                      bitcast<f32>(pool[source + 3u * kClassStride]);
             let as_values = code_values(width, sums[HEADS * kRunBlocks + at],
                                         sums[2u * HEADS * kRunBlocks + at]);
             codes[h] = fma(codes[h], factor, fma(sum, as_values.x, as_values.y));

@@ -150,7 +150,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var b = 0u; b < blocks; b++) {
       let id = step[task.blocks + run * kRunBlocks + b];
       let width = widths(query_block, run * kRunBlocks + b);
-      let key_table = TABLES_AT + id * 2u * kUnitsOfSide;
+      let key_table = place.tables_at + id * 2u * kUnitsOfSide;
       let value_table = key_table + kUnitsOfSide;
       if (width.x == kRows) {
         for (var i = 0u; i < PIECES; i++) {
@@ -387,7 +387,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         continue;
       }
-      if (ROTATED) {
+      if (place.rotated == 1u) {
         let back = turned(all_a, all_b, thread);
         all_a = fma(back[0], vec4<f32>(kHadamardScale), rows_a);
         all_b = fma(back[1], vec4<f32>(kHadamardScale), rows_b);

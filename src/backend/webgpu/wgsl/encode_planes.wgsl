@@ -2,21 +2,12 @@
 // a head of keys (0 .. 7) or values (8 .. 15). Comes after attention.wgsl, tiered.wgsl and kvquant's
 // codec.wgsl and codec_tile.wgsl, so the bits are kvquant's. Rows that kvquant refuses leave a note
 // in `refused`; their codes mean nothing.
-//
-// Put in front beside what tiered.wgsl asks for: GROUP_MASK_AT (the word of an entry of completed
-// blocks with the planes that this layer's group holds), KEY_LIMIT and VALUE_LIMIT (the largest BF16
-// magnitude that kvquant takes).
 @group(0) @binding(1) var<storage, read_write> cache: array<u32>;
 @group(0) @binding(2) var<storage, read> tables: array<u32>;
 @group(0) @binding(3) var<storage, read> step_rows: array<u32>;
 // How many notes there are, at least; then for each workgroup [1 + layer, element, its BF16 bits, 0],
 // of the first layer that had one.
 @group(0) @binding(4) var<storage, read_write> refused: array<u32>;
-@group(0) @binding(5) var<uniform> place: Place;
-
-struct Place {
-  layer: u32,
-}
 
 const kCompletedWords = 4u;  // block, planes of either group of layers
 const kNoteAt = 4u;
@@ -29,16 +20,16 @@ var<workgroup> refused_element: u32;
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let entry = step[kCompletedAt] + group.x * kCompletedWords;
   let block = step[entry];
-  let planes = step[entry + GROUP_MASK_AT];  // a bit for each: key hi2, mid2, low4, bf16, value ...
+  let planes = step[entry + place.planes_at];  // a bit for each: key hi2, mid2, low4, bf16, value ...
   if ((planes & 0x77u) == 0u) { return; }
   let value = group.y / kKvHeads;
   let head = group.y % kKvHeads;
-  let table = TABLES_AT + (block * 2u + value) * kUnitsOfSide;
+  let table = place.tables_at + (block * 2u + value) * kUnitsOfSide;
 
   if (thread == 0u) { atomicStore(&first_refused, 4096u); }
   workgroupBarrier();
   let unit = tables[table + 4u + head];
-  let limit = select(KEY_LIMIT, VALUE_LIMIT, value == 1u);
+  let limit = place.limits[value];
   for (var i = thread; i < 2048u; i += 256u) {
     var word: u32;
     if ((unit & kInStep) != 0u) {
@@ -74,10 +65,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
   let held = (planes >> (4u * value)) & 7u;
   if (held == 0u) { return; }
+  let rotated = place.rotated == 1u;
 
-  if (ROTATED) { kvq_rotate(128u, thread); }
-  let fitted = select(KEY_PAIRS, VALUE_PAIRS, value == 1u) == 2u;
-  let coded = kvq_encode_row(KvqScheme(8u, false, fitted, 100u), 128u, ROTATED, thread);
+  if (rotated) { kvq_rotate(128u, thread); }
+  let fitted = place.pairs[value] == 2u;
+  let coded = kvq_encode_row(KvqScheme(8u, false, fitted, 100u), 128u, rotated, thread);
   let row = thread / 8u;
   let part = thread % 8u;
   if ((held & 1u) != 0u) {

@@ -6,7 +6,7 @@
 @group(0) @binding(4) var<storage, read_write> qkv: array<f32>;
 @group(0) @binding(5) var<storage, read_write> cache: array<u32>;
 @group(0) @binding(6) var<storage, read> tables: array<u32>;
-// [row][query head][kCodedWords], then from STEP_ROWS_AT on the rows of the step.
+// [row][query head][kCodedWords], then from place.step_rows_at on the rows of the step.
 @group(0) @binding(7) var<storage, read_write> work: array<u32>;
 
 const kLevels = 32512.0;  // of a query's integers: 127 * 256
@@ -30,7 +30,7 @@ fn turn(thread: u32) {
 }
 
 fn code_query(at: u32, thread: u32) {
-  if (ROTATED) { turn(thread); }
+  if (place.rotated == 1u) { turn(thread); }
   squares[thread] = max(abs(head[2u * thread]), abs(head[2u * thread + 1u]));
   workgroupBarrier();
   for (var half = 32u; half > 0u; half /= 2u) {
@@ -60,7 +60,7 @@ fn code_query(at: u32, thread: u32) {
     workgroupBarrier();
   }
   if (thread == 0u) {
-    let scale = largest * (1.0 / kLevels) * select(1.0, kHadamardScale, ROTATED);
+    let scale = largest * (1.0 / kLevels) * select(1.0, kHadamardScale, place.rotated == 1u);
     work[at + 64u] = bitcast<u32>(scale);
     work[at + 65u] = bitcast<u32>(sums[0]);
   }
@@ -96,14 +96,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (query) {
     code_query((group.x * kQueryHeads + group.y) * kCodedWords, thread);
   } else {
-    let place = step[row];
+    let to_place = step[row];
     let stored = group.y - kQueryHeads;  // keys, then values
-    let unit = tables[TABLES_AT + place / 32u * 2u * kUnitsOfSide +
+    let unit = tables[place.tables_at + to_place / 32u * 2u * kUnitsOfSide +
                       stored / kKvHeads * kUnitsOfSide + 4u + stored % kKvHeads];
     let word = bf16_of(head[2u * thread]) | (bf16_of(head[2u * thread + 1u]) << 16u);
-    let to = place % 32u * 64u + thread;
+    let to = to_place % 32u * 64u + thread;
     if ((unit & kInStep) != 0u) {
-      work[STEP_ROWS_AT + (unit & ~kInStep) * 2048u + to] = word;
+      work[place.step_rows_at + (unit & ~kInStep) * 2048u + to] = word;
     } else {
       cache[unit * 2048u + to] = word;
     }

@@ -8,7 +8,8 @@
 //   int2   hi2 : 0 : 0          unit 1 / 64  bias 0, scale and offset the fitted ones
 // Byte c of a row's 32 words is channel c: word (8 g + j) has its bits in word j of a plane's row.
 //
-// Put in front: BANDS, TABLES_AT, PARAMS_AT, KEY_PAIRS, VALUE_PAIRS, ROTATED.
+// What differs between layers and policies is a uniform, so that one shader serves them all. Put in
+// front: PLACE, its binding.
 //
 //   score    the query, turned like the keys, as 16-bit integers of its own scale; the sum of their
 //            products with bytes is exact, so its order does not matter
@@ -17,21 +18,35 @@
 //   query    values from codes and from rows are summed apart; those from codes are turned back at
 //            the end, times 1 / sqrt(128), and added
 
+struct Place {
+  layer: u32,
+  tables_at: u32,     // words: where the tables of the layer's group begin
+  params_at: u32,     // of the layer: where its parameters begin
+  step_rows_at: u32,  // of the buffer of the step's queries and rows: where the rows begin
+  bands: vec4<u32>,   // blocks: sink, recent, recent and mid
+  keys: vec4<u32>,    // widths of keys: sink, recent, mid, far
+  values: vec4<u32>,
+  pairs: vec2<u32>,   // of parameters of keys and of values
+  limits: vec2<u32>,  // the largest BF16 magnitudes that are coded
+  rotated: u32,       // 1: codes are of rows turned by the Hadamard transform
+  planes_at: u32,     // the word of a completed block's entry with the planes of the layer's group
+}
+@group(0) @binding(PLACE) var<uniform> place: Place;
+
 const kRows = 16u;        // a width: BF16
 const kUnitsOfSide = 12u; // hi2, mid2, low4 (2), bf16 (8)
 const kInStep = 0x80000000u;  // a unit that is not in the layer but in the rows of the step
-const kParamWords = 256u * (KEY_PAIRS + VALUE_PAIRS);  // of a block
 const kCodedWords = 68u;  // of a coded query: 32 of high bytes, 32 of low ones, scale, sum
 const kHadamardScale = 0.08838834764;  // 1 / sqrt(128)
 
-// Bits of keys and values: sink, recent, mid, far.
+// Bits of keys and of values, as they are read by a query of that block.
 fn widths(query_block: u32, key_block: u32) -> vec2<u32> {
   let distance = query_block - key_block;
   if (distance == 0u) { return vec2<u32>(kRows); }
-  if (key_block < BANDS.x) { return SINK; }
-  if (distance <= BANDS.y) { return RECENT; }
-  if (distance <= BANDS.z) { return MID; }
-  return FAR;
+  if (key_block < place.bands.x) { return vec2<u32>(place.keys.x, place.values.x); }
+  if (distance <= place.bands.y) { return vec2<u32>(place.keys.y, place.values.y); }
+  if (distance <= place.bands.z) { return vec2<u32>(place.keys.z, place.values.z); }
+  return vec2<u32>(place.keys.w, place.values.w);
 }
 
 // The four words 8 g + j, g = 0 .. 3, of what word j of each plane holds (of low4 words j and j + 8).
@@ -60,8 +75,8 @@ fn bias_of(width: u32) -> f32 { return select(0.0, 7.5, width == 4u); }
 // the offset.
 fn parameters_at(block: u32, value: u32, head: u32, position: u32, width: u32) -> u32 {
   let pair = select(0u, 1u, width == 2u);
-  return PARAMS_AT + block * kParamWords + (value * KEY_PAIRS + pair) * 256u + head * 16u +
-         position / 2u;
+  let before = block * (place.pairs.x + place.pairs.y) + value * place.pairs.x + pair;
+  return place.params_at + before * 256u + head * 16u + position / 2u;
 }
 
 fn half_of(word: u32, position: u32) -> f32 {
