@@ -9,7 +9,6 @@ namespace kipp::webgpu {
 namespace {
 
 constexpr std::size_t kHeaderWords = 5;
-constexpr std::size_t kCompletedWords = 4;
 
 std::uint32_t word(int value) { return static_cast<std::uint32_t>(value); }
 
