@@ -7,6 +7,7 @@
 
 #include "backend/webgpu/gpu_error.h"
 #include "backend/webgpu/shaders.h"
+#include "backend/webgpu/subgroups.h"
 #include "base/float16.h"
 #include "kvquant/codec.h"
 #include "kvquant/wgpu_codec.h"
@@ -37,22 +38,28 @@ constexpr LayerGroup kGroups[] = {LayerGroup::common, LayerGroup::apart};
 
 constexpr std::uint32_t kNarrowStride = 8 * 33;  // of a head's weights
 
-std::uint32_t narrow_bytes(std::uint32_t heads, std::uint32_t batch) {
-  const std::uint32_t pool =
-      std::max({4 * (heads * batch + 8), 2 * heads * kNarrowStride, 4u * 4 * 136});
-  return 4 * (8 * 8 + 8 + heads * kNarrowStride + pool + 5 * 8 * heads + 256);
-}
+// Of attend_narrow_tiered: query heads of a workgroup, as PagedDeviceKv's but at most five, whose
+// sums of values fit into registers; and blocks whose sums lie in workgroup memory at once.
+struct NarrowShape {
+  std::uint32_t heads, slots;
 
-// Query heads of a workgroup and positions whose scores are added up at once, as PagedDeviceKv's;
-// at most five heads, whose sums of values fit into registers.
-std::pair<std::uint32_t, std::uint32_t> narrow_shape(std::uint32_t group, std::uint32_t bytes) {
-  constexpr std::uint32_t kMostHeads = 5;
-  for (std::uint32_t heads = std::min(group, kMostHeads); heads > 1; --heads) {
-    std::uint32_t batch = 128;
-    while (batch > 32 && heads * batch > 512) batch /= 2;
-    if (group % heads == 0 && narrow_bytes(heads, batch) <= bytes) return {heads, batch};
+  std::uint32_t workgroup_bytes() const {
+    const std::uint32_t pool =
+        std::max({4 * (heads * 64 + 8), 2 * heads * kNarrowStride, slots * 4 * 136});
+    return 4 *
+           (8 * 8 + 3 * 8 + heads * kNarrowStride + pool + heads * 8 * 128 + 5 * 8 * heads + 512);
   }
-  return {1, 128};
+};
+
+NarrowShape narrow_shape(std::uint32_t group, std::uint32_t bytes) {
+  constexpr std::uint32_t kMostHeads = 5;
+  for (std::uint32_t heads = std::min(group, kMostHeads); heads > 0; --heads) {
+    for (const std::uint32_t slots : {8u, 4u}) {
+      const NarrowShape shape = {heads, slots};
+      if (group % heads == 0 && shape.workgroup_bytes() <= bytes) return shape;
+    }
+  }
+  return {1, 2};
 }
 
 // Queries of a tile of attend_wide_tiered: 32 in 16 KiB, 64 in 23.5.
@@ -118,13 +125,13 @@ Result<std::unique_ptr<DeviceKv>> TieredDeviceKv::create(gpu::Device& device,
   KIPP_TRY_ASSIGN(planes,
                   TieredPlanes::create(config, kv, limits.max_step_tokens, Numbering::layer));
   const std::uint32_t bytes = workgroup_bytes(device, limits);
-  const auto [heads, batch] =
+  const NarrowShape narrow =
       narrow_shape(static_cast<std::uint32_t>(config.queries_per_kv_head()), bytes);
   const Shape shape = {
       .vectors = kVectors,
       .tiles_end_at_blocks = true,
-      .narrow_heads = heads,
-      .narrow_batch = batch,
+      .narrow_heads = narrow.heads,
+      .narrow_batch = narrow.slots * static_cast<std::uint32_t>(kBlockPositions),
       .wide_queries = wide_queries(device.adapter().limits.max_workgroup_threads, bytes)};
   std::unique_ptr<TieredDeviceKv> cache(
       new TieredDeviceKv(device, config, kv, limits, shape, std::move(planes)));
@@ -188,6 +195,8 @@ std::array<std::uint32_t, TieredDeviceKv::kPlaceWords> TieredDeviceKv::place_of(
 Result<void> TieredDeviceKv::create_kernels() {
   const std::string_view tiered = shader("tiered"), codes = shader("attend_codes");
   constexpr Access kPlace = Access::uniform;
+  KIPP_TRY_ASSIGN(shuffles, neighbours_shuffle(device()));
+  const std::string lanes(shader(shuffles ? "lanes_subgroups" : "lanes_plain"));
   const auto with_place = [](int binding) { return fmt::format("const PLACE = {};\n", binding); };
   KIPP_TRY_ASSIGN(append,
                   make_kernel({"kv_append_tiered", {tiered, shader("head_row")}}, with_place(8),
@@ -196,10 +205,10 @@ Result<void> TieredDeviceKv::create_kernels() {
       encode,
       make_kernel({"encode_planes", {tiered, kvquant::wgpu_codec(), kvquant::wgpu_codec_tile()}},
                   with_place(5), {kRead, kWrite, kRead, kRead, kWrite, kPlace}));
-  KIPP_TRY_ASSIGN(
-      narrow,
-      make_kernel({"attend_narrow_tiered", {tiered, codes}}, with_place(8) + narrow_constants(),
-                  {kRead, kRead, kRead, kRead, kRead, kRead, kWrite, kWrite, kPlace}));
+  KIPP_TRY_ASSIGN(narrow,
+                  make_kernel({"attend_narrow_tiered", {tiered, codes}},
+                              with_place(8) + narrow_constants() + lanes,
+                              {kRead, kRead, kRead, kRead, kRead, kRead, kWrite, kWrite, kPlace}));
   KIPP_TRY_ASSIGN(wide,
                   make_kernel({"attend_wide_tiered", {tiered}}, with_place(8) + wide_constants(),
                               {kRead, kRead, kRead, kRead, kRead, kRead, kWrite, kWrite, kPlace}));

@@ -1,8 +1,9 @@
 // As attend_narrow.wgsl, over bit planes: two to four times fewer bytes, which have to be unpacked.
-// Needs tiered.wgsl and attend_codes.wgsl; HEADS and BATCH as there.
+// Needs tiered.wgsl, attend_codes.wgsl and lanes_*.wgsl. HEADS as there; BATCH is 32 times the blocks
+// whose sums of values lie in workgroup memory at once.
 //
-//   keys     thread (position, lane) of a block: words 2 lane, 2 lane + 1 of its planes' rows
-//   values   thread (block of four, class, word): word `word` of positions class, class + 4, ...;
+//   keys     thread (position of 64, lane): words 2 lane, 2 lane + 1 of its planes' rows
+//   values   thread (block of the run, class, word): word `word` of positions class, class + 4, ...;
 //            of BF16 rows four dimensions of all positions
 @group(0) @binding(1) var<storage, read> qkv: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> cache: array<vec4<u32>>;
@@ -12,20 +13,23 @@
 @group(0) @binding(6) var<storage, read_write> states: array<f32>;
 @group(0) @binding(7) var<storage, read_write> ctx: array<f32>;
 
-const THREADS = 128u;
+const THREADS = 256u;
 const PARTS = GROUP / HEADS;
-const BLOCKS = BATCH / 32u;
+const PAIRS = (HEADS + 1u) / 2u;
 const kBlockStride = 33u;                        // of scores: spreads blocks over the banks
 const kHeadStride = kRunBlocks * kBlockStride;
-const kLaneStride = HEADS * BATCH + 8u;
+const SLOTS = BATCH / 32u;
+const kLaneStride = HEADS * 64u + 8u;
 const kClassStride = 136u;                       // of values' sums
 const kValueStride = 4u * kClassStride;
 
 var<workgroup> places: array<u32, 8u * kRunBlocks>;  // [block][key, value][hi2, mid2, low4, bf16]
+var<workgroup> read_at: array<vec2<u32>, kRunBlocks>;  // widths of keys and values
 var<workgroup> ids: array<u32, kRunBlocks>;
 var<workgroup> weights: array<f32, HEADS * kHeadStride>;  // scores; then times scales of values
 var<workgroup> pool: array<u32, max(max(4u * kLaneStride, 2u * HEADS * kHeadStride),
-                                    4u * kValueStride)>;
+                                    SLOTS * kValueStride)>;
+var<workgroup> values: array<f32, HEADS * kRunBlocks * 128u>;  // weighted sums of blocks
 var<workgroup> greatest: array<f32, HEADS * kRunBlocks>;
 var<workgroup> factors: array<f32, HEADS * kRunBlocks>;
 var<workgroup> sums: array<f32, 3u * HEADS * kRunBlocks>;  // of weights, scaled, times offsets
@@ -48,43 +52,57 @@ fn pair_at(at: u32, lane: u32) -> vec2<u32> {
   return select(four.xy, four.zw, lane % 2u == 1u);
 }
 
+// Words with scale and offset of a position; of rows, which have none, any.
+fn parameter_words(block: u32, value: u32, head: u32, position: u32) -> vec2<u32> {
+  let width = read_at[block][value];
+  let at = parameters_at(ids[block], value, head, position, width);
+  if (width == kRows) { return vec2<u32>(0u); }
+  return vec2<u32>(words[at], words[at + 128u]);
+}
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let task = task_at(step[kNarrowAt] + group.x * kTaskWords);
   let kv_head = group.y / PARTS;
   let first_head = kv_head * GROUP + group.y % PARTS * HEADS;
-  let query_block = task.position / 32u;
   let lane = thread % 4u;
-  let row = thread / 4u;
+  let row = thread / 4u % 32u;
+  let key_block = thread / 128u;  // of two
+  let block = thread / 32u;       // of values
+  let word = thread % 8u;
+  let class_of = thread / 8u % 4u;
   let query_at = (task.row * kQueryHeads + first_head) * kCodedWords;
 
   // The lane's words of the queries: [head][plane word 2 lane + i][g], of high bytes and low ones.
   var high: array<u32, 8u * HEADS>;
   var low: array<u32, 8u * HEADS>;
+  var query_scale: array<f32, HEADS>;
+  var query_sum: array<i32, HEADS>;
   for (var h = 0u; h < HEADS; h++) {
     for (var i = 0u; i < 8u; i++) {
       let at = query_at + h * kCodedWords + i % 4u * 8u + 2u * lane + i / 4u;
       high[h * 8u + i] = coded[at];
       low[h * 8u + i] = coded[at + 32u];
     }
+    query_scale[h] = bitcast<f32>(coded[query_at + h * kCodedWords + 64u]);
+    query_sum[h] = bitcast<i32>(coded[query_at + h * kCodedWords + 65u]);
   }
 
-  // Of all runs so far; the sums of dimension `dim`.
-  let dim = thread / 32u * 32u + thread % 8u * 4u + thread / 8u % 4u;
-  var all_rows: array<f32, HEADS>;
-  var all_codes: array<f32, HEADS>;
-  var all_greatest: array<f32, HEADS>;
-  var all_sum: array<f32, HEADS>;
+  // Of all runs so far; the sums of dimension `dim` of every other head.
+  let dim = thread % 128u / 32u * 32u + thread % 8u * 4u + thread / 8u % 4u;
+  var all_rows: array<f32, PAIRS>;
+  var all_codes: array<f32, PAIRS>;
+  var all_greatest: array<f32, PAIRS>;
+  var all_sum: array<f32, PAIRS>;
 
   for (var run = task.run_begin; run < task.run_end; run++) {
     let seen = min(task.position + 1u - run * kRunPositions, kRunPositions);
     let blocks = (seen + 31u) / 32u;
-    let first_block = run * kRunBlocks;
     if (thread < 8u * kRunBlocks) {
-      let id = step[task.blocks + first_block + min(thread / 8u, blocks - 1u)];
+      let b = thread / 8u;
+      let id = step[task.blocks + run * kRunBlocks + min(b, blocks - 1u)];
       let side = thread / 4u % 2u;
       let plane = thread % 4u;
-      let table = place.tables_at + (id * 2u + side) * kUnitsOfSide;
       var of_plane = plane;
       var in_unit = kv_head * 64u;
       if (plane == 2u) {
@@ -94,53 +112,67 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         of_plane = 4u + kv_head;
         in_unit = 0u;
       }
+      let table = place.tables_at + (id * 2u + side) * kUnitsOfSide;
       places[thread] = tables[table + of_plane] * 512u + in_unit;
-      ids[thread / 8u] = id;
+      ids[b] = id;
+      read_at[b] = widths(task.position / 32u, run * kRunBlocks + min(b, blocks - 1u));
     }
     workgroupBarrier();
 
-    for (var first = 0u; first < blocks; first += BLOCKS) {
-      var hi2: array<vec2<u32>, BLOCKS>;
-      var mid2: array<vec2<u32>, BLOCKS>;
-      var low4: array<vec4<u32>, BLOCKS>;
-      var widest = 0u;
-      for (var i = 0u; i < BLOCKS; i++) {
-        let b = min(first + i, blocks - 1u);
-        let width = widths(query_block, first_block + b).x;
-        widest = max(widest, select(width, 0u, width == kRows));
-        let at = row * 2u + lane / 2u;
-        hi2[i] = pair_at(places[b * 8u] + at, lane);
-        mid2[i] = pair_at(places[b * 8u + 1u] + at, lane);
+    // All that the run needs of codes is asked for before any of it is used.
+    var key_hi2: array<vec2<u32>, 4>;
+    var key_mid2: array<vec2<u32>, 4>;
+    var key_low4: array<vec4<u32>, 4>;
+    var key_parameters: array<vec2<u32>, 4>;
+    var value_hi2: array<u32, 8>;
+    var value_mid2: array<u32, 8>;
+    var value_low4: array<vec2<u32>, 8>;
+    for (var i = 0u; i < 4u; i++) {
+      let b = 2u * i + key_block;
+      let at = row * 2u + lane / 2u;
+      key_hi2[i] = pair_at(places[b * 8u] + at, lane);
+      key_mid2[i] = pair_at(places[b * 8u + 1u] + at, lane);
+      key_parameters[i] = parameter_words(b, 0u, kv_head, row);
+    }
+    for (var i = 0u; i < 8u; i++) {
+      let at = (4u * i + class_of) * 8u + word;
+      value_hi2[i] = words[places[block * 8u + 4u] * 4u + at];
+      value_mid2[i] = words[places[block * 8u + 5u] * 4u + at];
+    }
+    let value_parameters = parameter_words(block, 1u, kv_head, thread % 32u);
+    var eight = false;
+    for (var b = 0u; b < kRunBlocks; b++) { eight = eight || any(read_at[b] == vec2<u32>(8u)); }
+    if (eight) {
+      for (var i = 0u; i < 4u; i++) {
+        let at = places[(2u * i + key_block) * 8u + 2u] + row * 4u + lane / 2u;
+        key_low4[i] = vec4<u32>(pair_at(at, lane), pair_at(at + 2u, lane));
       }
-      if (widest == 8u) {
-        for (var i = 0u; i < BLOCKS; i++) {
-          let at = places[min(first + i, blocks - 1u) * 8u + 2u] + row * 4u + lane / 2u;
-          low4[i] = vec4<u32>(pair_at(at, lane), pair_at(at + 2u, lane));
-        }
+      for (var i = 0u; i < 8u; i++) {
+        let at = places[block * 8u + 6u] * 4u + (4u * i + class_of) * 16u + word;
+        value_low4[i] = vec2<u32>(words[at], words[at + 8u]);
       }
-      for (var i = 0u; i < BLOCKS; i++) {
-        let b = first + i;
-        if (b >= blocks) { break; }
-        let width = widths(query_block, first_block + b).x;
-        let to = lane * kLaneStride + i * 32u + row;
-        if (width == kRows) {
-          // Past the last position the last one is read again: its score is not used.
-          let position = min(b * 32u + row, seen - 1u) % 32u;
-          let at = places[b * 8u + 3u] + position * 16u + lane;
-          let q = (task.row * kQkvQuads + first_head * 32u) + lane * 2u;
-          for (var h = 0u; h < HEADS; h++) {
-            var c = 0.0;
-            for (var k = 0u; k < 4u; k++) {
-              c = chain(c, cache[at + 4u * k], qkv[q + h * 32u + 8u * k],
-                        qkv[q + h * 32u + 8u * k + 1u]);
-            }
-            pool[to + h * BATCH] = bitcast<u32>(c);
+    }
+
+    for (var i = 0u; i < 4u; i++) {
+      let b = 2u * i + key_block;
+      let width = read_at[b].x;
+      var part: array<u32, HEADS>;
+      if (width == kRows) {
+        // Past the last position the last one is read again: its score is not used.
+        let position = min(b * 32u + row, seen - 1u) % 32u;
+        let at = places[b * 8u + 3u] + position * 16u + lane;
+        for (var h = 0u; h < HEADS; h++) {
+          let q = task.row * kQkvQuads + (first_head + h) * 32u + lane * 2u;
+          var c = 0.0;
+          for (var k = 0u; k < 4u; k++) {
+            c = chain(c, cache[at + 4u * k], qkv[q + 8u * k], qkv[q + 8u * k + 1u]);
           }
-          continue;
+          part[h] = bitcast<u32>(c);
         }
+      } else {
         let flip = vec4<u32>(0x80808080u);
-        let k0 = code_bytes(width, hi2[i].x, mid2[i].x, low4[i].xz) ^ flip;
-        let k1 = code_bytes(width, hi2[i].y, mid2[i].y, low4[i].yw) ^ flip;
+        let k0 = code_bytes(width, key_hi2[i].x, key_mid2[i].x, key_low4[i].xz) ^ flip;
+        let k1 = code_bytes(width, key_hi2[i].y, key_mid2[i].y, key_low4[i].yw) ^ flip;
         for (var h = 0u; h < HEADS; h++) {
           var upper = 0;
           var lower = 0;
@@ -150,71 +182,65 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             upper += dot4I8Packed(k1[g], high[h * 8u + 4u + g]);
             lower += dot4I8Packed(k1[g], low[h * 8u + 4u + g]);
           }
-          pool[to + h * BATCH] = bitcast<u32>(upper * 256 + lower);
+          part[h] = bitcast<u32>(upper * 256 + lower);
         }
       }
-      workgroupBarrier();
-      for (var i = thread; i < HEADS * BATCH; i += THREADS) {
-        let h = i / BATCH;
-        let position = first * 32u + i % BATCH;
-        let b = position / 32u;
-        let to = h * kHeadStride + b * kBlockStride + position % 32u;
-        if (position >= seen) {
-          weights[to] = kNothing;
-          continue;
+      if (!SUBGROUPS) {
+        for (var h = 0u; h < HEADS; h++) {
+          pool[lane * kLaneStride + h * 64u + thread / 4u] = part[h];
         }
-        let width = widths(query_block, first_block + b).x;
-        let lanes = vec4<u32>(pool[i], pool[kLaneStride + i], pool[2u * kLaneStride + i],
-                              pool[3u * kLaneStride + i]);
-        if (width == kRows) {
-          let c = bitcast<vec4<f32>>(lanes);
-          weights[to] = ((c.x + c.y) + (c.z + c.w)) * kScoreScale;
+        workgroupBarrier();
+      }
+      for (var h = 0u; h < HEADS; h++) {
+        var of_rows: f32;
+        var of_codes: i32;
+        if (SUBGROUPS) {
+          of_rows = sum_of_four_lanes(bitcast<f32>(part[h]));
+          of_codes = whole_sum_of_four_lanes(bitcast<i32>(part[h]));
         } else {
-          let s = bitcast<vec4<i32>>(lanes);
-          let at = parameters_at(ids[b], 0u, kv_head, position % 32u, width);
-          let query = query_at + h * kCodedWords + 64u;
-          weights[to] = code_score(s.x + s.y + s.z + s.w, bitcast<i32>(coded[query + 1u]),
-                                   bitcast<f32>(coded[query]), width,
-                                   half_of(words[at], position), half_of(words[at + 128u], position));
+          let at = h * 64u + thread / 4u;
+          let lanes = vec4<u32>(pool[at], pool[kLaneStride + at], pool[2u * kLaneStride + at],
+                                pool[3u * kLaneStride + at]);
+          let c = bitcast<vec4<f32>>(lanes);
+          let n = bitcast<vec4<i32>>(lanes);
+          of_rows = (c.x + c.y) + (c.z + c.w);
+          of_codes = n.x + n.y + n.z + n.w;
+        }
+        if (lane == h % 4u) {
+          var score = of_rows * kScoreScale;
+          if (width != kRows) {
+            score = code_score(of_codes, query_sum[h], query_scale[h], width,
+                               half_of(key_parameters[i].x, row), half_of(key_parameters[i].y, row));
+          }
+          weights[h * kHeadStride + b * kBlockStride + row] =
+              select(kNothing, score, b * 32u + row < seen);
         }
       }
-      workgroupBarrier();
+      if (!SUBGROUPS) { workgroupBarrier(); }
     }
+    workgroupBarrier();
 
     if (thread < HEADS * kRunBlocks) {
       var most = kNothing;
-      if (thread % kRunBlocks < blocks) {
-        for (var i = 0u; i < 32u; i++) { most = max(most, weights[thread * kBlockStride + i]); }
-      }
+      for (var i = 0u; i < 32u; i++) { most = max(most, weights[thread * kBlockStride + i]); }
       greatest[thread] = most;
     }
     workgroupBarrier();
-    if (thread < HEADS * kRunBlocks) {
+    for (var h = 0u; h < HEADS; h++) {
       var before = kNothing;
-      for (var b = thread / kRunBlocks * kRunBlocks; b < thread; b++) {
-        before = max(before, greatest[b]);
+      for (var b = 0u; b < kRunBlocks; b++) {
+        before = select(before, max(before, greatest[h * kRunBlocks + b]), b < block);
       }
-      factors[thread] = power_of_two(before - max(before, greatest[thread]));
-    }
-    for (var i = thread; i < HEADS * kRunPositions; i += THREADS) {
-      let head_block = i / 32u;  // [head][block]
-      let b = head_block % kRunBlocks;
-      var now = kNothing;
-      for (var e = head_block - b; e <= head_block; e++) { now = max(now, greatest[e]); }
-      let at = head_block * kBlockStride + i % 32u;
-      var w = 0.0;
-      var scaled = 0.0;
+      let now = max(before, greatest[h * kRunBlocks + block]);
+      let at = h * kHeadStride + block * kBlockStride + thread % 32u;
+      let w = select(0.0, power_of_two(weights[at] - now), thread < seen);
+      var scaled = w;
       var offset = 0.0;
-      if (i % kRunPositions < seen) {
-        w = power_of_two(weights[at] - now);
-        scaled = w;
-        let width = widths(query_block, first_block + b).y;
-        if (width != kRows) {
-          let parameters = parameters_at(ids[b], 1u, kv_head, i % 32u, width);
-          scaled = w * half_of(words[parameters], i);
-          offset = w * half_of(words[parameters + 128u], i);
-        }
+      if (read_at[block].y != kRows) {
+        scaled = w * half_of(value_parameters.x, thread);
+        offset = w * half_of(value_parameters.y, thread);
       }
+      if (thread % 32u == 0u) { factors[h * kRunBlocks + block] = power_of_two(before - now); }
       weights[at] = scaled;
       pool[at] = bitcast<u32>(w);
       pool[HEADS * kHeadStride + at] = bitcast<u32>(offset);
@@ -235,65 +261,42 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       }
       sums[i] = (s.x + s.y) + (s.z + s.w);
     }
-    workgroupBarrier();
 
-    var rows: array<f32, HEADS>;
-    var codes: array<f32, HEADS>;
-    for (var h = 0u; h < HEADS; h++) {
-      rows[h] = 0.0;
-      codes[h] = 0.0;
-    }
-    for (var first = 0u; first < blocks; first += 4u) {
-      let b = first + thread / 32u;
-      let word = thread % 8u;
-      let class_of = thread / 8u % 4u;
-      var acc: array<vec4<f32>, 4u * HEADS>;
-      for (var i = 0u; i < 4u * HEADS; i++) { acc[i] = vec4<f32>(0.0); }
-      if (b < blocks) {
-        let width = widths(query_block, first_block + b).y;
-        if (width == kRows) {
-          let here = min(seen - b * 32u, 32u);
-          let at = places[b * 8u + 7u] + thread % 32u / 2u;
-          for (var p = 0u; p < here; p++) {
-            let v = pair_at(at + p * 16u, thread);
-            let x = bitcast<vec4<f32>>(vec4<u32>(v.x << 16u, v.x & 0xffff0000u, v.y << 16u,
-                                                 v.y & 0xffff0000u));
-            for (var h = 0u; h < HEADS; h++) {
-              let w = vec4<f32>(weights[h * kHeadStride + b * kBlockStride + p]);
-              acc[4u * h] = fma(w, x, acc[4u * h]);
-            }
-          }
-        } else {
-          var hi2: array<u32, 8>;
-          var mid2: array<u32, 8>;
-          var low4: array<vec2<u32>, 8>;
-          for (var i = 0u; i < 8u; i++) {
-            let at = (4u * i + class_of) * 8u + word;
-            hi2[i] = words[places[b * 8u + 4u] * 4u + at];
-            mid2[i] = words[places[b * 8u + 5u] * 4u + at];
-          }
-          if (width == 8u) {
-            for (var i = 0u; i < 8u; i++) {
-              let at = places[b * 8u + 6u] * 4u + (4u * i + class_of) * 16u + word;
-              low4[i] = vec2<u32>(words[at], words[at + 8u]);
-            }
-          }
-          for (var i = 0u; i < 8u; i++) {
-            let bytes = code_bytes(width, hi2[i], mid2[i], low4[i]);
-            for (var g = 0u; g < 4u; g++) {
-              let x = byte_floats(bytes[g]);
-              for (var h = 0u; h < HEADS; h++) {
-                let w = weights[h * kHeadStride + b * kBlockStride + 4u * i + class_of];
-                acc[4u * h + g] = fma(vec4<f32>(w), x, acc[4u * h + g]);
-              }
-            }
+    var acc: array<vec4<f32>, 4u * HEADS>;
+    for (var i = 0u; i < 4u * HEADS; i++) { acc[i] = vec4<f32>(0.0); }
+    let value_width = read_at[block].y;
+    if (block < blocks && value_width == kRows) {
+      let here = min(seen - block * 32u, 32u);
+      let at = places[block * 8u + 7u] + thread % 32u / 2u;
+      for (var p = 0u; p < here; p++) {
+        let v = pair_at(at + p * 16u, thread);
+        let x = bitcast<vec4<f32>>(vec4<u32>(v.x << 16u, v.x & 0xffff0000u, v.y << 16u,
+                                             v.y & 0xffff0000u));
+        for (var h = 0u; h < HEADS; h++) {
+          let w = vec4<f32>(weights[h * kHeadStride + block * kBlockStride + p]);
+          acc[4u * h] = fma(w, x, acc[4u * h]);
+        }
+      }
+    } else if (block < blocks) {
+      for (var i = 0u; i < 8u; i++) {
+        let bytes = code_bytes(value_width, value_hi2[i], value_mid2[i], value_low4[i]);
+        for (var g = 0u; g < 4u; g++) {
+          let x = byte_floats(bytes[g]);
+          for (var h = 0u; h < HEADS; h++) {
+            let w = weights[h * kHeadStride + block * kBlockStride + 4u * i + class_of];
+            acc[4u * h + g] = fma(vec4<f32>(w), x, acc[4u * h + g]);
           }
         }
       }
-      for (var h = 0u; h < HEADS; h++) {
-        if (b < blocks) {
-          let to = thread / 32u * kValueStride;
-          if (widths(query_block, first_block + b).y == kRows) {
+    }
+    workgroupBarrier();
+
+    // Sums of classes, then of a block as values.
+    for (var h = 0u; h < HEADS; h++) {
+      for (var first = 0u; first < kRunBlocks; first += SLOTS) {
+        if (block >= first && block < first + SLOTS) {
+          let to = (block - first) * kValueStride;
+          if (value_width == kRows) {
             for (var i = 0u; i < 4u; i++) {
               pool[to + (class_of * 4u + i) * 8u + word] = bitcast<u32>(acc[4u * h][i]);
             }
@@ -305,64 +308,72 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
           }
         }
         workgroupBarrier();
-        for (var e = first; e < min(first + 4u, blocks); e++) {
-          let source = (e - first) * kValueStride + thread;
-          let width = widths(query_block, first_block + e).y;
-          let at = h * kRunBlocks + e;
-          let factor = factors[at];
-          if (width == kRows) {
-            rows[h] = fma(rows[h], factor, bitcast<f32>(pool[source]));
-            codes[h] = codes[h] * factor;
-          } else {
-            let sum = ((bitcast<f32>(pool[source]) + bitcast<f32>(pool[source + kClassStride])) +
-                       bitcast<f32>(pool[source + 2u * kClassStride])) +
-                      bitcast<f32>(pool[source + 3u * kClassStride]);
-            let as_values = code_values(width, sums[HEADS * kRunBlocks + at],
-                                        sums[2u * HEADS * kRunBlocks + at]);
-            codes[h] = fma(codes[h], factor, fma(sum, as_values.x, as_values.y));
-            rows[h] = rows[h] * factor;
-          }
+        for (var slot = thread / 128u; slot < SLOTS; slot += 2u) {
+          let b = first + slot;
+          let source = slot * kValueStride + thread % 128u;
+          let c0 = bitcast<f32>(pool[source]);
+          let sum = ((c0 + bitcast<f32>(pool[source + kClassStride])) +
+                     bitcast<f32>(pool[source + 2u * kClassStride])) +
+                    bitcast<f32>(pool[source + 3u * kClassStride]);
+          let as_values = code_values(read_at[b].y, sums[(HEADS + h) * kRunBlocks + b],
+                                      sums[(2u * HEADS + h) * kRunBlocks + b]);
+          values[(h * kRunBlocks + b) * 128u + thread % 128u] =
+              select(fma(sum, as_values.x, as_values.y), c0, read_at[b].y == kRows);
         }
         workgroupBarrier();
       }
     }
 
-    for (var h = 0u; h < HEADS; h++) {
+    for (var pair = 0u; pair < PAIRS; pair++) {
+      let h = 2u * pair + thread / 128u;
+      if (h >= HEADS) { continue; }
+      var rows = 0.0;
+      var codes = 0.0;
       var sum = 0.0;
       var most = kNothing;
-      for (var b = 0u; b < blocks; b++) {
-        sum = fma(sum, factors[h * kRunBlocks + b], sums[h * kRunBlocks + b]);
+      for (var b = 0u; b < kRunBlocks; b++) {
+        let factor = factors[h * kRunBlocks + b];
+        let x = values[(h * kRunBlocks + b) * 128u + thread % 128u];
+        let of_rows = read_at[b].y == kRows;
+        let next_rows = fma(rows, factor, select(0.0, x, of_rows));
+        let next_codes = fma(codes, factor, select(x, 0.0, of_rows));
+        rows = select(rows, next_rows, b < blocks);
+        codes = select(codes, next_codes, b < blocks);
+        sum = select(sum, fma(sum, factor, sums[h * kRunBlocks + b]), b < blocks);
         most = max(most, greatest[h * kRunBlocks + b]);
       }
       if (task.runs != 0u) {
         let at = ((task.state + run) * kQueryHeads + first_head + h) * kStateFloats;
-        states[at + dim] = rows[h];
-        states[at + 128u + dim] = codes[h];
-        if (thread == 0u) {
+        states[at + dim] = rows;
+        states[at + 128u + dim] = codes;
+        if (thread % 128u == 0u) {
           states[at + 256u] = most;
           states[at + 257u] = sum;
         }
       } else if (run == task.run_begin) {
-        all_rows[h] = rows[h];
-        all_codes[h] = codes[h];
-        all_greatest[h] = most;
-        all_sum[h] = sum;
+        all_rows[pair] = rows;
+        all_codes[pair] = codes;
+        all_greatest[pair] = most;
+        all_sum[pair] = sum;
       } else {
-        let now = max(all_greatest[h], most);
-        let before = power_of_two(all_greatest[h] - now);
+        let now = max(all_greatest[pair], most);
+        let before = power_of_two(all_greatest[pair] - now);
         let own = power_of_two(most - now);
-        all_rows[h] = fma(all_rows[h], before, rows[h] * own);
-        all_codes[h] = fma(all_codes[h], before, codes[h] * own);
-        all_sum[h] = fma(all_sum[h], before, sum * own);
-        all_greatest[h] = now;
+        all_rows[pair] = fma(all_rows[pair], before, rows * own);
+        all_codes[pair] = fma(all_codes[pair], before, codes * own);
+        all_sum[pair] = fma(all_sum[pair], before, sum * own);
+        all_greatest[pair] = now;
       }
     }
     workgroupBarrier();  // the next run's tables take the place of these
   }
   if (task.runs == 0u) {
-    for (var h = 0u; h < HEADS; h++) {
-      let out = finished(all_rows[h], all_codes[h], dim, thread) * (1.0 / all_sum[h]);
-      ctx[(task.row * kQueryHeads + first_head + h) * 128u + dim] = out;
+    for (var pair = 0u; pair < PAIRS; pair++) {
+      let h = 2u * pair + thread / 128u;
+      let out = finished(all_rows[pair], all_codes[pair], dim, thread);
+      if (h < HEADS) {
+        ctx[(task.row * kQueryHeads + first_head + h) * 128u + dim] = out * (1.0 / all_sum[pair]);
+      }
       workgroupBarrier();
     }
   }
