@@ -47,45 +47,37 @@ inline std::string name_of(const testing::TestParamInfo<Twin>& test) {
   return name;
 }
 
-inline std::unique_ptr<Backend> load_backend(std::string_view name, const Artifact& artifact,
-                                             bool deterministic = true) {
-  auto backend = make_backend(name).value();
-  const auto loaded = backend->load(artifact, {.blocks = kGateBlocks},
-                                    {.threads = 1, .deterministic = deterministic});
-  EXPECT_TRUE(loaded) << loaded.error().message;
-  return backend;
+// A backend with a twin, loaded once in a program since that is most of the time of these tests.
+// Never given back: at the end of a program what belongs to a driver may be gone before it.
+inline Backend& backend_of(std::string_view name, const Twin& twin) {
+  struct Loaded {
+    Artifact artifact;
+    std::unique_ptr<Backend> backend;
+  };
+  static auto& all = *new std::map<std::string, std::unique_ptr<Loaded>>;
+  auto& found = all[fmt::format("{} {}", name, key_of(twin))];
+  if (found == nullptr) {
+    found.reset(new Loaded{open_twin(twin.shape, twin.scheme), make_backend(name).value()});
+    const auto loaded = found->backend->load(found->artifact, {.blocks = kGateBlocks},
+                                             {.threads = 1, .deterministic = twin.deterministic});
+    EXPECT_TRUE(loaded) << loaded.error().message;
+  }
+  return *found->backend;
 }
 
 inline std::span<const Token> part_of(const std::vector<Token>& tokens, int begin, int n) {
   return std::span(tokens).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n));
 }
 
-// A backend beside the reference. Loading is most of the time of these tests, so that a program
-// does it once for each twin. Those loaded are never given back: at the end of a program what
-// belongs to their driver may be gone before them.
+// A backend beside the reference.
 class AgainstReference : public testing::TestWithParam<Twin> {
  protected:
-  explicit AgainstReference(std::string_view backend) : name_(backend) {}
+  explicit AgainstReference(std::string_view backend)
+      : tested_(backend_of(backend, GetParam())),
+        reference_(backend_of("reference", {GetParam().shape, GetParam().scheme})) {}
 
-  struct Pair {
-    Artifact artifact;
-    std::unique_ptr<Backend> tested, reference;
-  };
-
-  Pair& pair() const {
-    static auto& pairs = *new std::map<std::string, std::unique_ptr<Pair>>;
-    const Twin& twin = GetParam();
-    auto& found = pairs[fmt::format("{} {}", name_, key_of(twin))];
-    if (found == nullptr) {
-      found.reset(
-          new Pair{.artifact = open_twin(twin.shape, twin.scheme), .tested = {}, .reference = {}});
-      found->tested = load_backend(name_, found->artifact, twin.deterministic);
-      found->reference = load_backend("reference", found->artifact);
-    }
-    return *found;
-  }
-  Backend& tested() const { return *pair().tested; }
-  Backend& reference() const { return *pair().reference; }
+  Backend& tested() const { return tested_; }
+  Backend& reference() const { return reference_; }
 
   // The same step on both; the rows must agree.
   void step(const std::vector<EvalItem>& items) {
@@ -166,7 +158,8 @@ class AgainstReference : public testing::TestWithParam<Twin> {
 
   std::span<const Token> tokens(int begin, int n) const { return part_of(tokens_, begin, n); }
 
-  const std::string name_;
+  Backend& tested_;
+  Backend& reference_;
   const std::vector<Token> tokens_ = random_tokens(110, 5);
   double worst_ = 0;
 };
@@ -181,9 +174,10 @@ class Invariance : public testing::Test {
     std::vector<float> logits;
   };
 
-  Invariance(std::string_view backend, const Twin& twin) : loaded_(loaded(backend, twin)) {}
+  Invariance(std::string_view backend, const Twin& twin)
+      : backend_(backend_of(backend, twin)), key_(fmt::format("{} {}", backend, key_of(twin))) {}
 
-  Backend& backend() const { return *loaded_.backend; }
+  Backend& backend() const { return backend_; }
 
   Trace trace(std::span<const BlockId> blocks, std::span<const float> row) const {
     Trace trace{.blocks = {}, .logits = copy_of(row)};
@@ -206,7 +200,8 @@ class Invariance : public testing::Test {
 
   // The sequence in one step of its own.
   const Trace& whole() const {
-    Trace& found = loaded_.whole;
+    static std::map<std::string, Trace> all;
+    Trace& found = all[key_];
     if (found.logits.empty()) {
       const auto done =
           backend().eval(std::vector<EvalItem>{{.tokens = tokens(0, kTokens), .blocks = kTable}});
@@ -286,24 +281,8 @@ class Invariance : public testing::Test {
   }
 
  private:
-  struct Loaded {
-    Artifact artifact;
-    std::unique_ptr<Backend> backend;
-    Trace whole;
-  };
-
-  static Loaded& loaded(std::string_view backend, const Twin& twin) {
-    static auto& made = *new std::map<std::string, std::unique_ptr<Loaded>>;
-    auto& found = made[fmt::format("{} {}", backend, key_of(twin))];
-    if (found == nullptr) {
-      found.reset(
-          new Loaded{.artifact = open_twin(twin.shape, twin.scheme), .backend = {}, .whole = {}});
-      found->backend = load_backend(backend, found->artifact, twin.deterministic);
-    }
-    return *found;
-  }
-
-  Loaded& loaded_;
+  Backend& backend_;
+  const std::string key_;
 };
 
 }  // namespace kipp::test
