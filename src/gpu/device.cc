@@ -134,15 +134,22 @@ struct Device::State {
   Error error(ErrorKind kind, const std::string& message) const {
     return {kind, message + " (" + adapter.name + ", " + adapter.api + ")"};
   }
+  // wgpu-native refuses calls of a lost device, or does nothing, without a word to on_lost(), until
+  // something is to be made.
+  void ask_whether_lost() {
+    own(wgpuDeviceCreateCommandEncoder(get(), nullptr), wgpuCommandEncoderRelease);
+  }
   // What was reported since the last call, a lost device first.
   Expected<void> check(std::string_view doing) {
     native::poll(get(), false);
+    const auto found = reports.take_error();
+    if (found) ask_whether_lost();
     if (const auto lost = reports.lost()) {
       return tl::unexpected(error(ErrorKind::lost, "device: lost (" +
                                                        (lost->empty() ? "no reason given" : *lost) +
                                                        "), noticed at: " + std::string(doing)));
     }
-    if (const auto found = reports.take_error()) {
+    if (found) {
       return tl::unexpected(
           error(kind_of(found->first), "device: " + std::string(doing) + ": " + found->second));
     }
@@ -483,6 +490,7 @@ Expected<void> Device::read(const Buffer& buffer, std::uint64_t offset, std::spa
 
 Expected<void> Device::wait() {
   native::poll(state_->get(), true);
+  state_->ask_whether_lost();
   return state_->check("waiting for a step");
 }
 

@@ -1,228 +1,344 @@
-// A device through webgpu.h: work runs in the order it was recorded, and whatever goes wrong is one
-// sentence that names the adapter, after which the process goes on.
+// The host side of WebGPU: memory, copies, kernels and their arguments, the order in which work
+// happens, which adapter is chosen, and that whatever is refused is one error that names it.
 #include "gpu/device.h"
 
 #include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <numeric>
+#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace gpu {
 namespace {
 
 using testing::AllOf;
-using testing::Each;
-using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
-// b[i] = factor * b[i] + a[i].
-constexpr char kMultiplyAdd[] = R"(
-@group(0) @binding(0) var<uniform> factor: vec4<u32>;
-@group(0) @binding(1) var<storage, read> a: array<u32>;
-@group(0) @binding(2) var<storage, read_write> b: array<u32>;
-override kMore: u32 = 0u;
-@compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-  if (id.x < arrayLength(&b)) {
-    b[id.x] = factor.x * b[id.x] + a[id.x] + kMore;
+AdapterInfo made_up(int index, std::string name, std::string type) {
+  AdapterInfo info;
+  info.index = index;
+  info.name = std::move(name);
+  info.api = "Vulkan";
+  info.type = std::move(type);
+  return info;
+}
+
+const std::vector<AdapterInfo> kMixed = {
+    made_up(0, "llvmpipe (256 bits)", "CPU"), made_up(1, "Radeon 780M", "integrated GPU"),
+    made_up(2, "NVIDIA H200", "discrete GPU"), made_up(3, "NVIDIA L4", "discrete GPU")};
+
+int chosen(const std::vector<AdapterInfo>& adapters, std::string_view wanted) {
+  const auto found = choose_adapter(adapters, wanted);
+  return found ? found->index : -1;
+}
+
+std::string refused(const std::vector<AdapterInfo>& adapters, std::string_view wanted) {
+  const auto found = choose_adapter(adapters, wanted);
+  EXPECT_FALSE(found);
+  if (found) return "";
+  EXPECT_EQ(found.error().kind, ErrorKind::no_adapter);
+  return found.error().message;
+}
+
+TEST(ChooseAdapter, TheBestOfItsKindUnlessOneIsNamed) {
+  EXPECT_EQ(chosen(kMixed, ""), 2);
+  EXPECT_EQ(chosen({kMixed[0], kMixed[1]}, ""), 1);
+  EXPECT_EQ(chosen({kMixed[0]}, ""), 0);
+  EXPECT_EQ(chosen(kMixed, "0"), 0);
+  EXPECT_EQ(chosen(kMixed, "3"), 3);
+  EXPECT_EQ(chosen(kMixed, "h200"), 2);
+  EXPECT_EQ(chosen(kMixed, "LLVMpipe"), 0);
+}
+
+TEST(ChooseAdapter, RefusalsListWhatThereIs) {
+  EXPECT_THAT(refused({}, ""), HasSubstr("found none"));
+  EXPECT_THAT(refused({}, "h200"), HasSubstr("found none"));
+  for (const char* wanted : {"4", "-1", "Arc", "2x", "780M "}) {
+    EXPECT_THAT(refused(kMixed, wanted), AllOf(HasSubstr("1 \"Radeon 780M\" (Vulkan, integrated"),
+                                               HasSubstr("found \"" + std::string(wanted) + "\"")));
   }
-}
-)";
-
-KernelSource multiply_add() {
-  return {.name = "multiply_add",
-          .wgsl = kMultiplyAdd,
-          .bindings = {Access::uniform, Access::read, Access::read_write}};
+  EXPECT_THAT(refused(kMixed, "nvidia"),
+              AllOf(HasSubstr("2 \"NVIDIA H200\""), HasSubstr("3 \"NVIDIA L4\""), HasSubstr("fits"),
+                    Not(HasSubstr("Radeon"))));
 }
 
-std::span<const std::byte> bytes(const std::vector<std::uint32_t>& values) {
-  return std::as_bytes(std::span(values));
-}
-
-class GpuDevice : public testing::Test {
- protected:
-  void SetUp() override {
-    auto opened = Device::open({});
-    ASSERT_TRUE(opened) << opened.error().message;
-    device_ = *std::move(opened);
-  }
-
-  Buffer buffer(const std::vector<std::uint32_t>& values) {
-    auto made = device_->create_buffer(values.size() * 4, "values");
-    EXPECT_TRUE(made) << made.error().message;
-    device_->write(*made, 0, bytes(values));
-    return *made;
-  }
-
-  Arguments arguments(const Kernel& kernel, std::uint32_t factor, const Buffer& a,
-                      const Buffer& b) {
-    auto uniform = device_->create_uniform(16, "factor");
-    EXPECT_TRUE(uniform) << uniform.error().message;
-    device_->write(*uniform, 0, bytes({factor, 0, 0, 0}));
-    auto made = device_->bind(kernel, std::vector<Binding>{{&*uniform}, {&a}, {&b}});
-    EXPECT_TRUE(made) << made.error().message;
-    return *made;
-  }
-
-  std::vector<std::uint32_t> values(const Buffer& buffer) {
-    std::vector<std::uint32_t> out(buffer.bytes() / 4);
-    const auto read = device_->read(buffer, 0, std::as_writable_bytes(std::span(out)));
-    EXPECT_TRUE(read) << read.error().message;
-    return out;
-  }
-
-  // Every sentence is one line that ends with who said it.
-  void expect_error(const Error& error, ErrorKind kind, const std::string& part) {
-    EXPECT_EQ(error.kind, kind) << error.message;
-    EXPECT_THAT(error.message, AllOf(HasSubstr(part), testing::Not(HasSubstr("\n"))));
-    EXPECT_THAT(error.message,
-                HasSubstr("(" + device_->adapter().name + ", " + device_->adapter().api + ")"));
-  }
-
-  std::unique_ptr<Device> device_;
-};
-
-TEST_F(GpuDevice, RunsWhatWasRecordedInOrder) {
-  const Kernel kernel = device_->create_kernel(multiply_add()).value();
-  const Buffer a = buffer({1, 2, 3});
-  const Buffer b = buffer({5, 6, 7});
-  const Buffer c = device_->create_buffer(12, "more values").value();
-  EXPECT_THAT(values(c), Each(0)) << "memory is zero when it is made";
-  const Arguments into_b = arguments(kernel, 10, a, b);
-  const Arguments into_c = arguments(kernel, 2, b, c);
-
-  Recorder recorder = device_->record();
-  recorder.dispatch(kernel, into_b, 1);  // 51 62 73
-  recorder.copy(c, 4, b, 0, 8);          // 0 51 62
-  recorder.dispatch(kernel, into_c, 1);  // 51 164 197
-  recorder.dispatch(kernel, into_b, 0);  // nothing
-  recorder.clear(b, 8, 4);
-  std::vector<std::uint32_t> out(2);
-  const auto read =
-      device_->submit_and_read(std::move(recorder), c, 4, std::as_writable_bytes(std::span(out)));
-  ASSERT_TRUE(read) << read.error().message;
-  EXPECT_THAT(out, ElementsAre(164, 197));
-  EXPECT_THAT(values(b), ElementsAre(51, 62, 0));
-
-  // What is written is there for the next submission, and not for the one before.
-  Recorder again = device_->record();
-  again.dispatch(kernel, into_b, 1);
-  ASSERT_TRUE(device_->submit(std::move(again)));
-  device_->write(a, 0, bytes({7, 7, 7}));
-  EXPECT_THAT(values(b), ElementsAre(511, 622, 3));
-  EXPECT_THAT(values(a), Each(7));
-}
-
-TEST_F(GpuDevice, SetsConstantsOfAShaderAndBindsPartsOfABuffer) {
-  KernelSource source = multiply_add();
-  source.constants = {{"kMore", 100}};
-  const Kernel kernel = device_->create_kernel(source).value();
-  std::vector<std::uint32_t> many(256);
-  std::iota(many.begin(), many.end(), 0u);
-  const Buffer a = buffer(many);
-  const Buffer b = device_->create_buffer(256, "values").value();
-  const Buffer factor = device_->create_uniform(16, "factor").value();
-  const auto made = device_->bind(kernel, std::vector<Binding>{{&factor}, {&a, 256, 256}, {&b}});
-  ASSERT_TRUE(made) << made.error().message;
-  Recorder recorder = device_->record();
-  recorder.dispatch(kernel, *made, 1);
-  ASSERT_TRUE(device_->submit(std::move(recorder)));
-  const std::vector<std::uint32_t> found = values(b);
-  for (std::uint32_t i = 0; i < 64; ++i) EXPECT_EQ(found[i], 64 + i + 100) << i;
-}
-
-TEST_F(GpuDevice, RefusesMoreMemoryThanAShaderSeesWithBothNumbers) {
-  const Limits& limits = device_->adapter().limits;
-  const std::uint64_t most = std::min(limits.max_buffer_bytes, limits.max_binding_bytes);
-  const auto refused = device_->create_buffer(most + 4, "keys and values");
-  ASSERT_FALSE(refused);
-  expect_error(refused.error(), ErrorKind::unsupported,
-               "expected at most " + std::to_string(most) + " bytes");
-  EXPECT_THAT(refused.error().message,
-              HasSubstr("found " + std::to_string(most + 4) + " for keys and values"));
-  EXPECT_THAT(values(buffer({3})), ElementsAre(3));
-}
-
-TEST_F(GpuDevice, NamesAShaderThatDoesNotCompile) {
-  KernelSource source = multiply_add();
-  source.wgsl += "fn wrong() { let x: u32 = 1.5; }";
-  const auto unreadable = device_->create_kernel(source);
-  ASSERT_FALSE(unreadable);
-  expect_error(unreadable.error(), ErrorKind::shader, "shader multiply_add: ");
-
-  source = multiply_add();
-  source.entry = "other";
-  const auto elsewhere = device_->create_kernel(source);
-  ASSERT_FALSE(elsewhere);
-  expect_error(elsewhere.error(), ErrorKind::shader, "shader multiply_add: ");
-
-  source = multiply_add();
-  source.bindings = {Access::uniform, Access::read};
-  const auto unbound = device_->create_kernel(source);
-  ASSERT_FALSE(unbound);
-  expect_error(unbound.error(), ErrorKind::shader, "shader multiply_add: ");
-  EXPECT_TRUE(device_->create_kernel(multiply_add())) << "the next one is none the worse";
-}
-
-TEST_F(GpuDevice, ReportsCallsThatBreakTheRulesOnce) {
-  const Kernel kernel = device_->create_kernel(multiply_add()).value();
-  const Buffer a = buffer({1, 2});
-  const auto few = device_->bind(kernel, std::vector<Binding>{{&a}});
-  ASSERT_FALSE(few);
-  expect_error(few.error(), ErrorKind::invalid, "arguments of shader multiply_add: ");
-
-  Recorder beyond = device_->record();
-  beyond.copy(a, 0, buffer({1}), 0, 8);
-  const auto refused = device_->submit(std::move(beyond));
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().kind, ErrorKind::invalid) << refused.error().message;
-  EXPECT_TRUE(device_->wait()) << "said once";
-  EXPECT_THAT(values(a), ElementsAre(1, 2));
-}
-
-TEST_F(GpuDevice, StaysLostOnceItIs) {
-  const Kernel kernel = device_->create_kernel(multiply_add()).value();
-  const Buffer a = buffer({1, 2});
-  const Arguments both = arguments(kernel, 1, buffer({4, 4}), a);
-  device_->destroy();
-  Recorder recorder = device_->record();
-  recorder.dispatch(kernel, both, 1);
-  const auto submitted = device_->submit(std::move(recorder));
-  ASSERT_FALSE(submitted);
-  expect_error(submitted.error(), ErrorKind::lost, "device: lost");
-  std::vector<std::uint32_t> out(2);
-  const auto read = device_->read(a, 0, std::as_writable_bytes(std::span(out)));
-  ASSERT_FALSE(read);
-  expect_error(read.error(), ErrorKind::lost, "device: lost");
-  const auto made = device_->create_buffer(4, "values");
-  ASSERT_FALSE(made);
-  expect_error(made.error(), ErrorKind::lost, "device: lost");
-  EXPECT_FALSE(device_->wait());
-
-  auto another = Device::open({});
-  ASSERT_TRUE(another) << another.error().message;
-  device_ = *std::move(another);
-  EXPECT_THAT(values(buffer({9})), ElementsAre(9)) << "the process goes on";
-}
-
-TEST(GpuDevices, AreOpenedByNameWithoutFeaturesThatWereSwitchedOff) {
+TEST(Adapters, AreListedWithWhatEveryDeviceOfWebgpuHas) {
   const auto adapters = list_adapters();
   ASSERT_TRUE(adapters) << adapters.error().message;
   ASSERT_FALSE(adapters->empty());
-  const auto plain = Device::open({.adapter = "0", .subgroups = false, .f16 = false});
-  ASSERT_TRUE(plain) << plain.error().message;
-  EXPECT_EQ((*plain)->adapter().name, adapters->front().name);
-  EXPECT_FALSE((*plain)->adapter().features.f16);
-  EXPECT_FALSE((*plain)->adapter().features.subgroups);
-  const auto none = Device::open({.adapter = "no such GPU"});
-  ASSERT_FALSE(none);
-  EXPECT_EQ(none.error().kind, ErrorKind::no_adapter);
-  EXPECT_THAT(none.error().message,
-              AllOf(HasSubstr(adapters->front().name), HasSubstr("found \"no such GPU\"")));
+  int index = 0;
+  for (const AdapterInfo& adapter : *adapters) {
+    EXPECT_EQ(adapter.index, index++);
+    EXPECT_FALSE(adapter.name.empty());
+    EXPECT_FALSE(adapter.api.empty());
+    EXPECT_GE(adapter.limits.max_binding_bytes, 128u << 20);
+    EXPECT_GE(adapter.limits.max_workgroup_threads, 256u);
+    EXPECT_GE(adapter.limits.max_workgroup_bytes, 16384u);
+    EXPECT_GE(adapter.limits.max_storage_buffers, 8u);
+  }
+}
+
+// sums += numbers * scale * factor
+constexpr const char* kScaled = R"(
+override factor: u32 = 1;
+@group(0) @binding(0) var<uniform> scale: vec4<u32>;
+@group(0) @binding(1) var<storage, read> numbers: array<u32>;
+@group(0) @binding(2) var<storage, read_write> sums: array<u32>;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+  if (id.x < arrayLength(&sums)) { sums[id.x] += numbers[id.x] * scale.x * factor; }
+}
+)";
+
+class DeviceTest : public testing::Test {
+ protected:
+  static constexpr std::uint32_t kNumbers = 1000;
+  static constexpr std::uint32_t kGroups = (kNumbers + 63) / 64;
+  static constexpr std::uint64_t kBytes = kNumbers * sizeof(std::uint32_t);
+
+  static Device& device() {
+    static Device& opened = *open().release();
+    return opened;
+  }
+  static std::unique_ptr<Device> open(const DeviceOptions& options = {}) {
+    auto device = Device::open(options);
+    EXPECT_TRUE(device) << device.error().message;
+    return *std::move(device);
+  }
+
+  static KernelSource source(std::string wgsl = kScaled, double factor = 1) {
+    return {.name = "scaled",
+            .wgsl = std::move(wgsl),
+            .bindings = {Access::uniform, Access::read, Access::read_write},
+            .constants = {{"factor", factor}}};
+  }
+  static Error shader_error(std::string wgsl) {
+    const auto kernel = device().create_kernel(source(std::move(wgsl)));
+    EXPECT_FALSE(kernel);
+    return kernel ? Error{} : kernel.error();
+  }
+
+  // What a kernel needs, with numbers 0, 1, ... and a scale.
+  struct Work {
+    Buffer scale, numbers, sums;
+    Kernel kernel;
+    Arguments arguments;
+  };
+  static Work work(Device& device, std::uint32_t scale = 1, double factor = 1) {
+    Work made{.scale = device.create_uniform(16, "a scale").value(),
+              .numbers = device.create_buffer(kBytes, "numbers").value(),
+              .sums = device.create_buffer(kBytes, "sums").value(),
+              .kernel = device.create_kernel(source(kScaled, factor)).value(),
+              .arguments = {}};
+    std::vector<std::uint32_t> numbers(kNumbers);
+    std::iota(numbers.begin(), numbers.end(), 0u);
+    write(device, made.numbers, numbers);
+    write(device, made.scale, {scale, 0, 0, 0});
+    made.arguments =
+        device.bind(made.kernel, std::vector<Binding>{{&made.scale}, {&made.numbers}, {&made.sums}})
+            .value();
+    return made;
+  }
+
+  static void write(Device& device, const Buffer& buffer, const std::vector<std::uint32_t>& words,
+                    std::uint64_t offset = 0) {
+    device.write(buffer, offset, std::as_bytes(std::span(words)));
+  }
+  static std::vector<std::uint32_t> read(Device& device, const Buffer& buffer, std::uint32_t words,
+                                         std::uint64_t offset = 0) {
+    std::vector<std::uint32_t> out(words, 77);
+    const auto done = device.read(buffer, offset, std::as_writable_bytes(std::span(out)));
+    EXPECT_TRUE(done) << done.error().message;
+    return out;
+  }
+  static std::vector<std::uint32_t> multiples(std::uint32_t of) {
+    std::vector<std::uint32_t> expected(kNumbers);
+    for (std::uint32_t i = 0; i < kNumbers; ++i) expected[i] = i * of;
+    return expected;
+  }
+};
+
+TEST_F(DeviceTest, MemoryIsZeroAndKeepsWhatIsWritten) {
+  const Buffer buffer = device().create_buffer(64, "words").value();
+  EXPECT_TRUE(buffer);
+  EXPECT_FALSE(Buffer());
+  EXPECT_EQ(buffer.bytes(), 64u);
+  EXPECT_EQ(read(device(), buffer, 16), std::vector<std::uint32_t>(16, 0));
+  write(device(), buffer, {5, 6, 7}, 8);
+  write(device(), buffer, {9}, 12);
+  EXPECT_EQ(read(device(), buffer, 5, 4), (std::vector<std::uint32_t>{0, 5, 9, 7, 0}));
+  EXPECT_TRUE(device().read(buffer, 0, {})) << "nothing is read at once";
+  // A larger read than any before.
+  const Buffer large = device().create_buffer(1 << 20, "words").value();
+  EXPECT_EQ(read(device(), large, (1 << 20) / 4).back(), 0u);
+}
+
+TEST_F(DeviceTest, CopiesAndClearsHappenInTheOrderOfRecording) {
+  const Buffer a = device().create_buffer(32, "a").value();
+  const Buffer b = device().create_buffer(32, "b").value();
+  write(device(), a, {1, 2, 3, 4, 5, 6, 7, 8});
+  Recorder recorder = device().record();
+  recorder.copy(b, 4, a, 8, 12);
+  recorder.clear(a, 0, 16);
+  recorder.copy(b, 16, a, 12, 8);
+  ASSERT_TRUE(device().submit(std::move(recorder)));
+  EXPECT_EQ(read(device(), b, 8), (std::vector<std::uint32_t>{0, 3, 4, 5, 0, 5, 0, 0}));
+  EXPECT_EQ(read(device(), a, 8), (std::vector<std::uint32_t>{0, 0, 0, 0, 5, 6, 7, 8}));
+}
+
+TEST_F(DeviceTest, AKernelSeesItsUniformItsConstantAndAllThatCameBefore) {
+  const Work w = work(device(), 3, 5);
+  Recorder recorder = device().record();
+  recorder.dispatch(w.kernel, w.arguments, kGroups);
+  recorder.dispatch(w.kernel, w.arguments, 0);
+  recorder.copy(w.numbers, 0, w.sums, 0, kBytes);
+  recorder.dispatch(w.kernel, w.arguments, kGroups);
+  std::vector<std::uint32_t> sums(kNumbers);
+  const auto done = device().submit_and_read(std::move(recorder), w.sums, 0,
+                                             std::as_writable_bytes(std::span(sums)));
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_EQ(sums, multiples(15 + 15 * 15));
+}
+
+// A step writes its tables while the one before may still be running.
+TEST_F(DeviceTest, AWriteComesAfterEarlierSubmissionsAndBeforeLaterOnes) {
+  const Work w = work(device(), 1);
+  for (const std::uint32_t scale : {1u, 10u, 100u}) {
+    write(device(), w.scale, {scale, 0, 0, 0});
+    Recorder recorder = device().record();
+    recorder.dispatch(w.kernel, w.arguments, kGroups);
+    ASSERT_TRUE(device().submit(std::move(recorder)));
+  }
+  write(device(), w.scale, {1000, 0, 0, 0});
+  ASSERT_TRUE(device().wait());
+  EXPECT_EQ(read(device(), w.sums, kNumbers), multiples(111));
+}
+
+TEST_F(DeviceTest, AnArgumentMayBeAPartOfABuffer) {
+  const Work w = work(device(), 1);
+  const std::uint64_t offset = device().adapter().limits.binding_alignment;
+  const auto words = static_cast<std::uint32_t>(offset / 4);
+  const auto arguments = device().bind(
+      w.kernel, std::vector<Binding>{{&w.scale}, {&w.numbers, offset}, {&w.sums, offset, 8}});
+  ASSERT_TRUE(arguments) << arguments.error().message;
+  Recorder recorder = device().record();
+  recorder.dispatch(w.kernel, *arguments, kGroups);
+  ASSERT_TRUE(device().submit(std::move(recorder)));
+  std::vector<std::uint32_t> expected(kNumbers, 0);
+  expected[words] = words;
+  expected[words + 1] = words + 1;
+  EXPECT_EQ(read(device(), w.sums, kNumbers), expected);
+}
+
+// Each is the error of its own call, and the device goes on.
+TEST_F(DeviceTest, ArgumentsThatDoNotFitAreRefused) {
+  const Work w = work(device(), 2);
+  const std::vector<std::vector<Binding>> wrong = {
+      {{&w.scale}, {&w.numbers}},                         // one is missing
+      {{&w.numbers}, {&w.scale}, {&w.sums}},              // a uniform is not one
+      {{&w.scale}, {&w.numbers}, {&w.sums, 2}},           // no place for an argument
+      {{&w.scale}, {&w.numbers}, {&w.sums, 0, 1 << 20}},  // more than there is
+  };
+  for (const auto& bindings : wrong) {
+    const auto arguments = device().bind(w.kernel, bindings);
+    ASSERT_FALSE(arguments);
+    EXPECT_EQ(arguments.error().kind, ErrorKind::invalid);
+    EXPECT_THAT(arguments.error().message, AllOf(HasSubstr("arguments of shader scaled: "),
+                                                 HasSubstr(device().adapter().name)));
+  }
+  Recorder recorder = device().record();
+  recorder.dispatch(w.kernel, w.arguments, kGroups);
+  ASSERT_TRUE(device().submit(std::move(recorder)));
+  EXPECT_EQ(read(device(), w.sums, kNumbers), multiples(2));
+}
+
+TEST_F(DeviceTest, ARecordingThatBreaksTheRulesIsTheErrorOfItsSubmission) {
+  const Buffer a = device().create_buffer(32, "a").value();
+  const Buffer b = device().create_buffer(16, "b").value();
+  Recorder recorder = device().record();
+  recorder.copy(b, 0, a, 0, 32);
+  const auto submitted = device().submit(std::move(recorder));
+  ASSERT_FALSE(submitted);
+  EXPECT_EQ(submitted.error().kind, ErrorKind::invalid);
+  EXPECT_THAT(submitted.error().message, AllOf(HasSubstr("device: "), HasSubstr("16")));
+  EXPECT_TRUE(device().submit(device().record())) << "reported once";
+}
+
+TEST_F(DeviceTest, AShaderThatIsWrongIsNamedWithItsFault) {
+  std::string misspelt = kScaled;
+  misspelt.replace(misspelt.find("numbers[id.x]"), 7, "nombres");
+  const Error error = shader_error(misspelt);
+  EXPECT_EQ(error.kind, ErrorKind::shader);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("shader scaled: "), HasSubstr("nombres"),
+                                   HasSubstr(device().adapter().name), Not(HasSubstr("\n"))));
+  EXPECT_EQ(shader_error("fn other() {}").kind, ErrorKind::shader) << "no such entry";
+  std::string greedy = kScaled;
+  greedy.replace(greedy.find("@workgroup_size(64)"), 19, "@workgroup_size(65536)");
+  EXPECT_EQ(shader_error(greedy).kind, ErrorKind::shader) << "more threads than there are";
+  EXPECT_TRUE(device().create_kernel(source()));
+}
+
+TEST_F(DeviceTest, MemoryThatAShaderCannotSeeIsRefusedWithBothNumbers) {
+  const Limits& limits = device().adapter().limits;
+  const std::uint64_t most = std::min(limits.max_binding_bytes, limits.max_buffer_bytes);
+  const auto refused = device().create_buffer(most + 4, "keys and values");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::unsupported);
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr("at most " + std::to_string(most) + " bytes"),
+                    HasSubstr("found " + std::to_string(most + 4) + " for keys and values"),
+                    HasSubstr(device().adapter().name)));
+}
+
+TEST_F(DeviceTest, FeaturesAreThoseAskedForAndThere) {
+  const auto plain = open({.adapter = {}, .subgroups = false, .f16 = false});
+  EXPECT_FALSE(plain->adapter().features.f16);
+  EXPECT_FALSE(plain->adapter().features.subgroups);
+  const auto all = list_adapters().value();
+  const auto index = static_cast<std::size_t>(device().adapter().index);
+  EXPECT_EQ(device().adapter().features.f16, all[index].features.f16);
+  EXPECT_EQ(device().adapter().features.subgroups, all[index].features.subgroups);
+}
+
+TEST_F(DeviceTest, OfAnUnknownAdapterThereIsNone) {
+  const auto device = Device::open({.adapter = "a GPU of nobody"});
+  ASSERT_FALSE(device);
+  EXPECT_EQ(device.error().kind, ErrorKind::no_adapter);
+  EXPECT_THAT(device.error().message, HasSubstr("found \"a GPU of nobody\""));
+}
+
+TEST_F(DeviceTest, ALostDeviceStaysLostAndSaysSoEveryTime) {
+  auto lost = open();
+  const Work w = work(*lost);
+  Recorder begun = lost->record();
+  begun.dispatch(w.kernel, w.arguments, kGroups);
+  lost->destroy();
+  lost->destroy();
+  const auto expect_lost = [&](const auto& result) {
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().kind, ErrorKind::lost);
+    EXPECT_THAT(result.error().message,
+                AllOf(HasSubstr("device: lost"), HasSubstr(lost->adapter().name)));
+  };
+  std::vector<std::byte> out(16);
+  write(*lost, w.sums, {1, 2});
+  expect_lost(lost->submit(std::move(begun)));
+  expect_lost(lost->submit(lost->record()));
+  expect_lost(lost->read(w.sums, 0, out));
+  expect_lost(lost->wait());
+  expect_lost(lost->create_buffer(16, "more"));
+  expect_lost(lost->create_uniform(16, "more"));
+  expect_lost(lost->create_kernel(source()));
+  expect_lost(lost->bind(w.kernel, std::vector<Binding>{{&w.scale}, {&w.numbers}, {&w.sums}}));
+  // Another one of the same adapter works.
+  const auto fresh = open();
+  EXPECT_EQ(read(*fresh, fresh->create_buffer(16, "words").value(), 4),
+            std::vector<std::uint32_t>(4, 0));
 }
 
 }  // namespace
