@@ -44,7 +44,7 @@ fn chain(start: f32, k: vec4<u32>, q0: vec4<f32>, q1: vec4<f32>) -> f32 {
 
 fn keep_score(score: f32, head: u32, position: u32, seen: u32) {
   weights[head * kHeadStride + position / 32u * kBlockStride + position % 32u] =
-      select(kNothing, score * kScoreScale, position < seen);
+      select(kNothing, rounded_product(score, kScoreScale), position < seen);
 }
 
 @compute @workgroup_size(THREADS)

@@ -26,6 +26,8 @@ const kValueStride = 4u * kClassStride;
 var<workgroup> places: array<u32, 8u * kRunBlocks>;  // [block][key, value][hi2, mid2, low4, bf16]
 var<workgroup> read_at: array<vec2<u32>, kRunBlocks>;  // widths of keys and values
 var<workgroup> ids: array<u32, kRunBlocks>;
+// [head][lane][high, low bytes][plane word 2 lane + i], words g = 0 .. 3.
+var<workgroup> queries: array<vec4<u32>, HEADS * 16u>;
 var<workgroup> weights: array<f32, HEADS * kHeadStride>;  // scores; then times scales of values
 var<workgroup> pool: array<u32, max(max(4u * kLaneStride, 2u * HEADS * kHeadStride),
                                     SLOTS * kValueStride)>;
@@ -73,19 +75,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let class_of = thread / 8u % 4u;
   let query_at = (task.row * kQueryHeads + first_head) * kCodedWords;
 
-  // The lane's words of the queries: [head][plane word 2 lane + i][g], of high bytes and low ones.
-  var high: array<u32, 8u * HEADS>;
-  var low: array<u32, 8u * HEADS>;
-  var query_scale: array<f32, HEADS>;
-  var query_sum: array<i32, HEADS>;
-  for (var h = 0u; h < HEADS; h++) {
-    for (var i = 0u; i < 8u; i++) {
-      let at = query_at + h * kCodedWords + i % 4u * 8u + 2u * lane + i / 4u;
-      high[h * 8u + i] = coded[at];
-      low[h * 8u + i] = coded[at + 32u];
-    }
-    query_scale[h] = bitcast<f32>(coded[query_at + h * kCodedWords + 64u]);
-    query_sum[h] = bitcast<i32>(coded[query_at + h * kCodedWords + 65u]);
+  if (thread < HEADS * 16u) {
+    // Head, lane, high or low, i.
+    let at = query_at + thread / 16u * kCodedWords + thread / 2u % 2u * 32u +
+             thread / 4u % 4u * 2u + thread % 2u;
+    queries[thread] = vec4<u32>(coded[at], coded[at + 8u], coded[at + 16u], coded[at + 24u]);
   }
 
   // Of all runs so far; the sums of dimension `dim` of every other head.
@@ -119,44 +113,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     workgroupBarrier();
 
-    // All that the run needs of codes is asked for before any of it is used.
-    var key_hi2: array<vec2<u32>, 4>;
-    var key_mid2: array<vec2<u32>, 4>;
-    var key_low4: array<vec4<u32>, 4>;
-    var key_parameters: array<vec2<u32>, 4>;
-    var value_hi2: array<u32, 8>;
-    var value_mid2: array<u32, 8>;
-    var value_low4: array<vec2<u32>, 8>;
-    for (var i = 0u; i < 4u; i++) {
-      let b = 2u * i + key_block;
-      let at = row * 2u + lane / 2u;
-      key_hi2[i] = pair_at(places[b * 8u] + at, lane);
-      key_mid2[i] = pair_at(places[b * 8u + 1u] + at, lane);
-      key_parameters[i] = parameter_words(b, 0u, kv_head, row);
-    }
-    for (var i = 0u; i < 8u; i++) {
-      let at = (4u * i + class_of) * 8u + word;
-      value_hi2[i] = words[places[block * 8u + 4u] * 4u + at];
-      value_mid2[i] = words[places[block * 8u + 5u] * 4u + at];
-    }
     let value_parameters = parameter_words(block, 1u, kv_head, thread % 32u);
-    var eight = false;
-    for (var b = 0u; b < kRunBlocks; b++) { eight = eight || any(read_at[b] == vec2<u32>(8u)); }
-    if (eight) {
-      for (var i = 0u; i < 4u; i++) {
-        let at = places[(2u * i + key_block) * 8u + 2u] + row * 4u + lane / 2u;
-        key_low4[i] = vec4<u32>(pair_at(at, lane), pair_at(at + 2u, lane));
-      }
-      for (var i = 0u; i < 8u; i++) {
-        let at = places[block * 8u + 6u] * 4u + (4u * i + class_of) * 16u + word;
-        value_low4[i] = vec2<u32>(words[at], words[at + 8u]);
-      }
-    }
-
     for (var i = 0u; i < 4u; i++) {
       let b = 2u * i + key_block;
       let width = read_at[b].x;
       var part: array<u32, HEADS>;
+      let parameters = parameter_words(b, 0u, kv_head, row);
       if (width == kRows) {
         // Past the last position the last one is read again: its score is not used.
         let position = min(b * 32u + row, seen - 1u) % 32u;
@@ -170,17 +132,28 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
           part[h] = bitcast<u32>(c);
         }
       } else {
+        let at = row * 2u + lane / 2u;
+        let hi2 = pair_at(places[b * 8u] + at, lane);
+        let mid2 = pair_at(places[b * 8u + 1u] + at, lane);
+        var low4 = vec4<u32>(0u);
+        if (width == 8u) {
+          let low_at = places[b * 8u + 2u] + row * 4u + lane / 2u;
+          low4 = vec4<u32>(pair_at(low_at, lane), pair_at(low_at + 2u, lane));
+        }
         let flip = vec4<u32>(0x80808080u);
-        let k0 = code_bytes(width, key_hi2[i].x, key_mid2[i].x, key_low4[i].xz) ^ flip;
-        let k1 = code_bytes(width, key_hi2[i].y, key_mid2[i].y, key_low4[i].yw) ^ flip;
+        let k0 = code_bytes(width, hi2.x, mid2.x, low4.xz) ^ flip;
+        let k1 = code_bytes(width, hi2.y, mid2.y, low4.yw) ^ flip;
         for (var h = 0u; h < HEADS; h++) {
           var upper = 0;
           var lower = 0;
+          let q = (h * 4u + lane) * 4u;
+          let high0 = queries[q];
+          let high1 = queries[q + 1u];
+          let low0 = queries[q + 2u];
+          let low1 = queries[q + 3u];
           for (var g = 0u; g < 4u; g++) {
-            upper += dot4I8Packed(k0[g], high[h * 8u + g]);
-            lower += dot4I8Packed(k0[g], low[h * 8u + g]);
-            upper += dot4I8Packed(k1[g], high[h * 8u + 4u + g]);
-            lower += dot4I8Packed(k1[g], low[h * 8u + 4u + g]);
+            upper += dot4I8Packed(k0[g], high0[g]) + dot4I8Packed(k1[g], high1[g]);
+            lower += dot4I8Packed(k0[g], low0[g]) + dot4I8Packed(k1[g], low1[g]);
           }
           part[h] = bitcast<u32>(upper * 256 + lower);
         }
@@ -207,10 +180,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
           of_codes = n.x + n.y + n.z + n.w;
         }
         if (lane == h % 4u) {
-          var score = of_rows * kScoreScale;
+          var score = rounded_product(of_rows, kScoreScale);
           if (width != kRows) {
-            score = code_score(of_codes, query_sum[h], query_scale[h], width,
-                               half_of(key_parameters[i].x, row), half_of(key_parameters[i].y, row));
+            let query = query_at + h * kCodedWords + 64u;
+            score = code_score(of_codes, bitcast<i32>(coded[query + 1u]),
+                               bitcast<f32>(coded[query]), width,
+                               half_of(parameters.x, row), half_of(parameters.y, row));
           }
           weights[h * kHeadStride + b * kBlockStride + row] =
               select(kNothing, score, b * 32u + row < seen);
@@ -219,6 +194,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       if (!SUBGROUPS) { workgroupBarrier(); }
     }
     workgroupBarrier();
+
+    // Values are asked for while weights are made.
+    let value_width = read_at[block].y;
+    var value_hi2: array<u32, 8>;
+    var value_mid2: array<u32, 8>;
+    for (var i = 0u; i < 8u; i++) {
+      let at = (4u * i + class_of) * 8u + word;
+      value_hi2[i] = words[places[block * 8u + 4u] * 4u + at];
+      value_mid2[i] = words[places[block * 8u + 5u] * 4u + at];
+    }
 
     if (thread < HEADS * kRunBlocks) {
       var most = kNothing;
@@ -237,8 +222,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       var scaled = w;
       var offset = 0.0;
       if (read_at[block].y != kRows) {
-        scaled = w * half_of(value_parameters.x, thread);
-        offset = w * half_of(value_parameters.y, thread);
+        scaled = rounded_product(w, half_of(value_parameters.x, thread));
+        offset = rounded_product(w, half_of(value_parameters.y, thread));
       }
       if (thread % 32u == 0u) { factors[h * kRunBlocks + block] = power_of_two(before - now); }
       weights[at] = scaled;
@@ -264,22 +249,32 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     var acc: array<vec4<f32>, 4u * HEADS>;
     for (var i = 0u; i < 4u * HEADS; i++) { acc[i] = vec4<f32>(0.0); }
-    let value_width = read_at[block].y;
     if (block < blocks && value_width == kRows) {
-      let here = min(seen - block * 32u, 32u);
+      let last = min(seen - block * 32u, 32u) - 1u;
       let at = places[block * 8u + 7u] + thread % 32u / 2u;
-      for (var p = 0u; p < here; p++) {
-        let v = pair_at(at + p * 16u, thread);
-        let x = bitcast<vec4<f32>>(vec4<u32>(v.x << 16u, v.x & 0xffff0000u, v.y << 16u,
-                                             v.y & 0xffff0000u));
-        for (var h = 0u; h < HEADS; h++) {
-          let w = vec4<f32>(weights[h * kHeadStride + block * kBlockStride + p]);
-          acc[4u * h] = fma(w, x, acc[4u * h]);
+      for (var first = 0u; first < 32u; first += 8u) {
+        // Past the last position weights are zero.
+        var v: array<vec2<u32>, 8>;
+        for (var i = 0u; i < 8u; i++) { v[i] = pair_at(at + min(first + i, last) * 16u, thread); }
+        for (var i = 0u; i < 8u; i++) {
+          let x = bitcast<vec4<f32>>(vec4<u32>(v[i].x << 16u, v[i].x & 0xffff0000u, v[i].y << 16u,
+                                               v[i].y & 0xffff0000u));
+          for (var h = 0u; h < HEADS; h++) {
+            let w = vec4<f32>(weights[h * kHeadStride + block * kBlockStride + first + i]);
+            acc[4u * h] = fma(w, x, acc[4u * h]);
+          }
         }
       }
     } else if (block < blocks) {
+      var low4: array<vec2<u32>, 8>;
+      if (value_width == 8u) {
+        for (var i = 0u; i < 8u; i++) {
+          let at = places[block * 8u + 6u] * 4u + (4u * i + class_of) * 16u + word;
+          low4[i] = vec2<u32>(words[at], words[at + 8u]);
+        }
+      }
       for (var i = 0u; i < 8u; i++) {
-        let bytes = code_bytes(value_width, value_hi2[i], value_mid2[i], value_low4[i]);
+        let bytes = code_bytes(value_width, value_hi2[i], value_mid2[i], low4[i]);
         for (var g = 0u; g < 4u; g++) {
           let x = byte_floats(bytes[g]);
           for (var h = 0u; h < HEADS; h++) {

@@ -106,7 +106,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       var low: vec4<f32>;
       var high: vec4<f32>;
       for (var i = 0u; i < 4u; i++) {
-        let score = ((c[i] + c[4u + i]) + (c[8u + i] + c[12u + i])) * kScoreScale;
+        let score = rounded_pair((c[i] + c[4u + i]) + (c[8u + i] + c[12u + i]), kScoreScale);
         low[i] = score.x;
         high[i] = score.y;
       }

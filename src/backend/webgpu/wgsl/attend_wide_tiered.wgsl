@@ -196,7 +196,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
           }
         }
         for (var i = 0u; i < 4u; i++) {
-          let score = ((c[i] + c[4u + i]) + (c[8u + i] + c[12u + i])) * kScoreScale;
+          let score = rounded_pair((c[i] + c[4u + i]) + (c[8u + i] + c[12u + i]), kScoreScale);
           low[i] = score.x;
           high[i] = score.y;
         }
@@ -264,9 +264,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       for (var i = 0u; i < 8u; i++) {
         let p = 4u * i + part;
         let w = select(0.0, power_of_two(score[i] - now), begin + b * 32u + p <= position);
-        let scaled = w * params[p].z;
+        let scaled = rounded_product(w, params[p].z);
         weights[p * kWeightStride + at][of_quad] = scaled;
-        s += vec3<f32>(w, scaled, w * params[p].w);
+        s += vec3<f32>(w, scaled, rounded_product(w, params[p].w));
       }
       workgroupBarrier();  // all have read the greatest scores
       parts[thread] = vec4<f32>(s, 0.0);

@@ -52,6 +52,14 @@ fn task_at(index: u32) -> Task {
               step[index + 5u], step[index + 6u], step[index + 7u]);
 }
 
+// A product that is rounded before anything is added to it: left to itself, a compiler may fuse the
+// two in one kernel and not in another.
+fn rounded_product(a: f32, b: f32) -> f32 { return fma(a, b, 0.0); }
+
+fn rounded_pair(a: vec2<f32>, b: f32) -> vec2<f32> {
+  return fma(a, vec2<f32>(b), vec2<f32>(0.0));
+}
+
 // 2^x within 2 units in the last place for x <= 0, the same on every device. Nothing below 2^-125.
 fn power_of_two(x: f32) -> f32 {
   let whole = floor(max(x, -126.0) + 0.5);
