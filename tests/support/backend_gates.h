@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,8 @@ inline std::string key_of(const Twin& twin) {
   return fmt::format("{}_{}_{}", twin.shape, to_string(twin.scheme),
                      twin.deterministic ? "deterministic" : "fast");
 }
+
+inline void PrintTo(const Twin& twin, std::ostream* out) { *out << key_of(twin); }
 
 inline std::string name_of(const testing::TestParamInfo<Twin>& test) {
   std::string name = key_of(test.param);
