@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -293,6 +294,15 @@ TEST_F(DeviceTest, MemoryThatAShaderCannotSeeIsRefusedWithBothNumbers) {
               AllOf(HasSubstr("at most " + std::to_string(most) + " bytes"),
                     HasSubstr("found " + std::to_string(most + 4) + " for keys and values"),
                     HasSubstr(device().adapter().name)));
+}
+
+TEST_F(DeviceTest, MemoryThatADriverDoesNotGiveIsNamed) {
+  const auto refused = device().create_uniform(std::uint64_t{1} << 50, "a step's sizes");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::out_of_memory);
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr("memory for a step's sizes: "), HasSubstr(device().adapter().name)));
+  EXPECT_TRUE(device().create_uniform(16, "a step's sizes"));
 }
 
 TEST_F(DeviceTest, FeaturesAreThoseAskedForAndThere) {
