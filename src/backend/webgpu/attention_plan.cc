@@ -10,6 +10,10 @@ namespace {
 
 constexpr std::size_t kHeaderWords = 5;
 
+// An item of so few tokens is faster token by token: a tile takes as long with few as with many. On
+// an H200, 8 tokens after 4,096 positions took 104 us as a tile, one token 18.
+constexpr std::uint32_t kNarrowTokens = 4;
+
 std::uint32_t word(int value) { return static_cast<std::uint32_t>(value); }
 
 }  // namespace
@@ -68,10 +72,10 @@ void AttentionPlan::cut_into_tiles(const StepPlan& step) {
     while (end < rows && step.item_of_row[end] == item) ++end;
     // Relative to the table of blocks until it is known where that lies.
     const auto blocks = word(step.block_begin[static_cast<std::size_t>(item)]);
-    const bool narrow = end == row + 1;
+    const bool narrow = end - row <= kNarrowTokens;
     while (row < end) {
       const auto position = word(step.positions[row]);
-      std::uint32_t tokens = std::min(most, end - row);
+      std::uint32_t tokens = narrow ? 1 : std::min(most, end - row);
       if (limits_.tiles_end_at_blocks) {
         tokens = std::min(tokens, word(kBlockPositions) - position % word(kBlockPositions));
       }
@@ -100,13 +104,15 @@ void AttentionPlan::split(std::vector<Task>& tasks, std::size_t whole, std::uint
                        .state = slots_ + token * task.run_end,
                        .unused = 0});
   }
-  for (std::uint32_t piece = 0; piece < pieces; ++piece) {
+  // The last one first: it has the block that is being written, and over bit planes that takes
+  // longest.
+  for (std::uint32_t piece = pieces; piece-- > 0;) {
     Task part = task;
     part.run_begin = task.run_end * piece / pieces;
     part.run_end = task.run_end * (piece + 1) / pieces;
     part.state = slots_;
     part.runs = task.run_end;
-    if (piece == 0) {
+    if (piece + 1 == pieces) {
       tasks[whole] = part;
     } else {
       tasks.push_back(part);

@@ -62,6 +62,43 @@ fn parameter_words(block: u32, value: u32, head: u32, position: u32) -> vec2<u32
   return vec2<u32>(words[at], words[at + 128u]);
 }
 
+// A thread's sums of a head into `pool`, if its block is one of SLOTS from `first` on.
+fn put_sums(first: u32, thread: u32, acc: array<vec4<f32>, 4>) {
+  let block = thread / 32u;
+  if (block < first || block >= first + SLOTS) { return; }
+  let of_rows = read_at[block].y == kRows;
+  var to = (block - first) * kValueStride + thread % 8u;
+  if (of_rows) {
+    to += thread / 8u % 4u * 32u;
+  } else {
+    to += thread / 8u % 4u * kClassStride;
+  }
+  for (var g = 0u; g < 4u; g++) {
+    if (of_rows && g > 0u) { break; }
+    pool[to + g * 32u] = bitcast<u32>(acc[g].x);
+    pool[to + g * 32u + 8u] = bitcast<u32>(acc[g].y);
+    pool[to + g * 32u + 16u] = bitcast<u32>(acc[g].z);
+    pool[to + g * 32u + 24u] = bitcast<u32>(acc[g].w);
+  }
+}
+
+// The classes of those sums added up, as values.
+fn put_values(first: u32, head: u32, thread: u32) {
+  for (var i = 0u; i < SLOTS; i += 2u) {
+    let slot = i + thread / 128u;
+    let b = first + slot;
+    let source = slot * kValueStride + thread % 128u;
+    let c0 = bitcast<f32>(pool[source]);
+    let sum = ((c0 + bitcast<f32>(pool[source + kClassStride])) +
+               bitcast<f32>(pool[source + 2u * kClassStride])) +
+              bitcast<f32>(pool[source + 3u * kClassStride]);
+    let as_values = code_values(read_at[b].y, sums[(HEADS + head) * kRunBlocks + b],
+                                sums[(2u * HEADS + head) * kRunBlocks + b]);
+    values[(head * kRunBlocks + b) * 128u + thread % 128u] =
+        select(fma(sum, as_values.x, as_values.y), c0, read_at[b].y == kRows);
+  }
+}
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let task = task_at(step[kNarrowAt] + group.x * kTaskWords);
@@ -247,74 +284,60 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       sums[i] = (s.x + s.y) + (s.z + s.w);
     }
 
-    var acc: array<vec4<f32>, 4u * HEADS>;
-    for (var i = 0u; i < 4u * HEADS; i++) { acc[i] = vec4<f32>(0.0); }
-    if (block < blocks && value_width == kRows) {
-      let last = min(seen - block * 32u, 32u) - 1u;
-      let at = places[block * 8u + 7u] + thread % 32u / 2u;
-      for (var first = 0u; first < 32u; first += 8u) {
-        // Past the last position weights are zero.
-        var v: array<vec2<u32>, 8>;
-        for (var i = 0u; i < 8u; i++) { v[i] = pair_at(at + min(first + i, last) * 16u, thread); }
+    // Two heads at a time, of which the sums of dimensions that a thread has are `one` and `two`.
+    for (var pair = 0u; pair < PAIRS; pair++) {
+      let h1 = 2u * pair;
+      let h2 = min(h1 + 1u, HEADS - 1u);
+      let weights1 = h1 * kHeadStride + block * kBlockStride;
+      let weights2 = h2 * kHeadStride + block * kBlockStride;
+      var one: array<vec4<f32>, 4>;
+      var two: array<vec4<f32>, 4>;
+      for (var g = 0u; g < 4u; g++) {
+        one[g] = vec4<f32>(0.0);
+        two[g] = vec4<f32>(0.0);
+      }
+      if (block < blocks && value_width == kRows) {
+        let last = min(seen - block * 32u, 32u) - 1u;
+        let at = places[block * 8u + 7u] + thread % 32u / 2u;
+        for (var first = 0u; first < 32u; first += 8u) {
+          // Past the last position weights are zero.
+          var v: array<vec2<u32>, 8>;
+          for (var i = 0u; i < 8u; i++) { v[i] = pair_at(at + min(first + i, last) * 16u, thread); }
+          for (var i = 0u; i < 8u; i++) {
+            let x = bitcast<vec4<f32>>(vec4<u32>(v[i].x << 16u, v[i].x & 0xffff0000u,
+                                                 v[i].y << 16u, v[i].y & 0xffff0000u));
+            one[0] = fma(vec4<f32>(weights[weights1 + first + i]), x, one[0]);
+            two[0] = fma(vec4<f32>(weights[weights2 + first + i]), x, two[0]);
+          }
+        }
+      } else if (block < blocks) {
+        var low4: array<vec2<u32>, 8>;
+        if (value_width == 8u) {
+          for (var i = 0u; i < 8u; i++) {
+            let at = places[block * 8u + 6u] * 4u + (4u * i + class_of) * 16u + word;
+            low4[i] = vec2<u32>(words[at], words[at + 8u]);
+          }
+        }
         for (var i = 0u; i < 8u; i++) {
-          let x = bitcast<vec4<f32>>(vec4<u32>(v[i].x << 16u, v[i].x & 0xffff0000u, v[i].y << 16u,
-                                               v[i].y & 0xffff0000u));
-          for (var h = 0u; h < HEADS; h++) {
-            let w = vec4<f32>(weights[h * kHeadStride + block * kBlockStride + first + i]);
-            acc[4u * h] = fma(w, x, acc[4u * h]);
+          let bytes = code_bytes(value_width, value_hi2[i], value_mid2[i], low4[i]);
+          let w1 = vec4<f32>(weights[weights1 + 4u * i + class_of]);
+          let w2 = vec4<f32>(weights[weights2 + 4u * i + class_of]);
+          for (var g = 0u; g < 4u; g++) {
+            let x = byte_floats(bytes[g]);
+            one[g] = fma(w1, x, one[g]);
+            two[g] = fma(w2, x, two[g]);
           }
         }
       }
-    } else if (block < blocks) {
-      var low4: array<vec2<u32>, 8>;
-      if (value_width == 8u) {
-        for (var i = 0u; i < 8u; i++) {
-          let at = places[block * 8u + 6u] * 4u + (4u * i + class_of) * 16u + word;
-          low4[i] = vec2<u32>(words[at], words[at + 8u]);
-        }
-      }
-      for (var i = 0u; i < 8u; i++) {
-        let bytes = code_bytes(value_width, value_hi2[i], value_mid2[i], low4[i]);
-        for (var g = 0u; g < 4u; g++) {
-          let x = byte_floats(bytes[g]);
-          for (var h = 0u; h < HEADS; h++) {
-            let w = weights[h * kHeadStride + block * kBlockStride + 4u * i + class_of];
-            acc[4u * h + g] = fma(vec4<f32>(w), x, acc[4u * h + g]);
-          }
-        }
-      }
-    }
-    workgroupBarrier();
-
-    // Sums of classes, then of a block as values.
-    for (var h = 0u; h < HEADS; h++) {
+      workgroupBarrier();
       for (var first = 0u; first < kRunBlocks; first += SLOTS) {
-        if (block >= first && block < first + SLOTS) {
-          let to = (block - first) * kValueStride;
-          if (value_width == kRows) {
-            for (var i = 0u; i < 4u; i++) {
-              pool[to + (class_of * 4u + i) * 8u + word] = bitcast<u32>(acc[4u * h][i]);
-            }
-          } else {
-            for (var i = 0u; i < 16u; i++) {
-              pool[to + class_of * kClassStride + i * 8u + word] =
-                  bitcast<u32>(acc[4u * h + i / 4u][i % 4u]);
-            }
-          }
-        }
+        put_sums(first, thread, one);
         workgroupBarrier();
-        for (var slot = thread / 128u; slot < SLOTS; slot += 2u) {
-          let b = first + slot;
-          let source = slot * kValueStride + thread % 128u;
-          let c0 = bitcast<f32>(pool[source]);
-          let sum = ((c0 + bitcast<f32>(pool[source + kClassStride])) +
-                     bitcast<f32>(pool[source + 2u * kClassStride])) +
-                    bitcast<f32>(pool[source + 3u * kClassStride]);
-          let as_values = code_values(read_at[b].y, sums[(HEADS + h) * kRunBlocks + b],
-                                      sums[(2u * HEADS + h) * kRunBlocks + b]);
-          values[(h * kRunBlocks + b) * 128u + thread % 128u] =
-              select(fma(sum, as_values.x, as_values.y), c0, read_at[b].y == kRows);
-        }
+        put_values(first, h1, thread);
+        workgroupBarrier();
+        put_sums(first, thread, two);
+        workgroupBarrier();
+        put_values(first, h2, thread);
         workgroupBarrier();
       }
     }

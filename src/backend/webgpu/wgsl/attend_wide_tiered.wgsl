@@ -102,6 +102,52 @@ fn turned(start_a: vec4<f32>, start_b: vec4<f32>, thread: u32) -> array<vec4<f32
   return array<vec4<f32>, 2>(a, b);
 }
 
+// What a run leaves of query i of a quad. A function that is called four times and no loop: the
+// barriers in it keep compilers from unrolling one, and the sums would have to lie in memory. `at`:
+// run, thread, the quad's first query, lane.
+fn leave(task: Task, at: vec4<u32>, i: u32, out_at: u32, token: u32, even: vec4<f32>,
+         odd: vec4<f32>, codes_a: vec4<f32>, codes_b: vec4<f32>) {
+  let run = at.x;
+  let lane = at.w;
+  let ours = at.z + i < task.tokens * GROUP;
+  let f = run_factors[at.z + i];
+  var rows_a = vec4<f32>(even.x, odd.x, even.y, odd.y) * f.y;
+  var rows_b = vec4<f32>(even.z, odd.z, even.w, odd.w) * f.y;
+  var all_a = codes_a * f.y;
+  var all_b = codes_b * f.y;
+  var slot = task.state + token * max(task.runs, 1u);
+  if (task.runs != 0u) { slot += run; }
+  let to = (slot * kQueryHeads + out_at % kQueryHeads) * kStateQuads + 2u * lane;
+  if (task.runs == 0u && run > task.run_begin && ours) {
+    rows_a = fma(states[to], vec4<f32>(f.x), rows_a);
+    rows_b = fma(states[to + 1u], vec4<f32>(f.x), rows_b);
+    all_a = fma(states[to + 32u], vec4<f32>(f.x), all_a);
+    all_b = fma(states[to + 33u], vec4<f32>(f.x), all_b);
+  }
+  if (task.runs != 0u || run + 1u < task.run_end) {
+    if (ours) {
+      states[to] = rows_a;
+      states[to + 1u] = rows_b;
+      states[to + 32u] = all_a;
+      states[to + 33u] = all_b;
+      if (lane == 0u && task.runs != 0u) { states[to + 64u] = vec4<f32>(f.z, f.w, 0.0, 0.0); }
+    }
+    return;
+  }
+  if (place.rotated == 1u) {
+    let back = turned(all_a, all_b, at.y);
+    all_a = fma(back[0], vec4<f32>(kHadamardScale), rows_a);
+    all_b = fma(back[1], vec4<f32>(kHadamardScale), rows_b);
+  } else {
+    all_a += rows_a;
+    all_b += rows_b;
+  }
+  if (ours) {
+    ctx[out_at * 32u + 2u * lane] = all_a * (1.0 / f.w);
+    ctx[out_at * 32u + 2u * lane + 1u] = all_b * (1.0 / f.w);
+  }
+}
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let task = task_at(step[kWideAt] + group.x * kTaskWords);
@@ -360,45 +406,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       }
     }
     workgroupBarrier();
-    for (var i = 0u; i < 4u; i++) {
-      let ours = 4u * quad + i < task.tokens * GROUP;
-      let f = run_factors[4u * quad + i];
-      var rows_a = vec4<f32>(even[i].x, odd[i].x, even[i].y, odd[i].y) * f.y;
-      var rows_b = vec4<f32>(even[i].z, odd[i].z, even[i].w, odd[i].w) * f.y;
-      var all_a = codes_a[i] * f.y;
-      var all_b = codes_b[i] * f.y;
-      let head = out_at[i] % kQueryHeads;
-      var slot = task.state + token_of[i] * max(task.runs, 1u);
-      if (task.runs != 0u) { slot += run; }
-      let to = (slot * kQueryHeads + head) * kStateQuads + 2u * lane;
-      if (task.runs == 0u && run > task.run_begin && ours) {
-        rows_a = fma(states[to], vec4<f32>(f.x), rows_a);
-        rows_b = fma(states[to + 1u], vec4<f32>(f.x), rows_b);
-        all_a = fma(states[to + 32u], vec4<f32>(f.x), all_a);
-        all_b = fma(states[to + 33u], vec4<f32>(f.x), all_b);
-      }
-      if (task.runs != 0u || run + 1u < task.run_end) {
-        if (ours) {
-          states[to] = rows_a;
-          states[to + 1u] = rows_b;
-          states[to + 32u] = all_a;
-          states[to + 33u] = all_b;
-          if (lane == 0u && task.runs != 0u) { states[to + 64u] = vec4<f32>(f.z, f.w, 0.0, 0.0); }
-        }
-        continue;
-      }
-      if (place.rotated == 1u) {
-        let back = turned(all_a, all_b, thread);
-        all_a = fma(back[0], vec4<f32>(kHadamardScale), rows_a);
-        all_b = fma(back[1], vec4<f32>(kHadamardScale), rows_b);
-      } else {
-        all_a += rows_a;
-        all_b += rows_b;
-      }
-      if (ours) {
-        ctx[out_at[i] * 32u + 2u * lane] = all_a * (1.0 / f.w);
-        ctx[out_at[i] * 32u + 2u * lane + 1u] = all_b * (1.0 / f.w);
-      }
-    }
+    let to = vec4<u32>(run, thread, 4u * quad, lane);
+    leave(task, to, 0u, out_at.x, token_of.x, even[0], odd[0], codes_a[0], codes_b[0]);
+    leave(task, to, 1u, out_at.y, token_of.y, even[1], odd[1], codes_a[1], codes_b[1]);
+    leave(task, to, 2u, out_at.z, token_of.z, even[2], odd[2], codes_a[2], codes_b[2]);
+    leave(task, to, 3u, out_at.w, token_of.w, even[3], odd[3], codes_a[3], codes_b[3]);
   }
 }
