@@ -52,12 +52,17 @@ fn task_at(index: u32) -> Task {
               step[index + 5u], step[index + 6u], step[index + 7u]);
 }
 
+// Zero, which no compiler knows: tables are shorter than 2^31 words.
+fn unknown_zero() -> u32 { return step[kRowsAt] >> 31u; }
+
 // A product that is rounded before anything is added to it: left to itself, a compiler may fuse the
-// two in one kernel and not in another.
-fn rounded_product(a: f32, b: f32) -> f32 { return fma(a, b, 0.0); }
+// two in one kernel and not in another, and takes fma(a, b, 0.0) for a plain product.
+fn rounded_product(a: f32, b: f32) -> f32 {
+  return bitcast<f32>(bitcast<u32>(a * b) | unknown_zero());
+}
 
 fn rounded_pair(a: vec2<f32>, b: f32) -> vec2<f32> {
-  return fma(a, vec2<f32>(b), vec2<f32>(0.0));
+  return bitcast<vec2<f32>>(bitcast<vec2<u32>>(a * b) | vec2<u32>(unknown_zero()));
 }
 
 // 2^x within 2 units in the last place for x <= 0, the same on every device. Nothing below 2^-125.
