@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -11,6 +10,7 @@
 
 #include "backend/webgpu/device_kv.h"
 #include "model/memory.h"
+#include "support/logit_rows.h"
 #include "support/random_floats.h"
 
 namespace kipp::test {
@@ -148,10 +148,6 @@ inline StepPlan part_of(const StepPlan& plan, int first, int n) {
   cut(part.positions);
   cut(part.item_of_row);
   return part;
-}
-
-inline bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
 }  // namespace kipp::test
