@@ -37,7 +37,7 @@ class WebgpuAgainstReference : public test::AgainstReference {
 // Of a software adapter's time most goes into rows of logits: steps here ask for few.
 constexpr Twin kTwins[] = {{"tiny-tied", Scheme::bf16},
                            {"tiny-tied", Scheme::q8_0},
-                           {"tiny-untied", Scheme::affine4_gs32},
+                           {"tiny-tied", Scheme::affine4_gs32},
                            {"tiny-untied", Scheme::scale4_gs32}};
 INSTANTIATE_TEST_SUITE_P(Twins, WebgpuAgainstReference, testing::ValuesIn(kTwins), test::name_of);
 
