@@ -80,6 +80,7 @@ struct BackendInfo {
   int max_step_tokens = 0;  // the most tokens one eval takes, all items together
   int max_logit_rows = 0;   // the most rows of logits one eval returns, all items together
   int threads = 1;          // that compute, once loaded
+  bool on_host = true;      // this machine's processor and memory are what it computes with
 };
 
 class Backend {

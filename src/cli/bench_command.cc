@@ -204,10 +204,12 @@ std::string utc_now() {
   return text.data();
 }
 
-// The best of before and after: on a shared machine either may be disturbed.
-Result<void> measure_peaks(int threads, MachinePeaks& peaks) {
+// Of this machine, where it is what computes. The best of before and after: on a shared machine
+// either may be disturbed.
+Result<void> measure_peaks(const BackendInfo& info, MachinePeaks& peaks) {
+  if (!info.on_host) return {};
   constexpr std::size_t kReadBytes = std::size_t{512} << 20;  // beyond any cache
-  KIPP_TRY_ASSIGN(pool, ThreadPool::create(threads));
+  KIPP_TRY_ASSIGN(pool, ThreadPool::create(info.threads));
   KIPP_TRY_ASSIGN(read_bytes, measure_read_bandwidth(*pool, kReadBytes, 12));
   peaks.read_bytes = std::max(peaks.read_bytes, read_bytes);
   peaks.multiply_add = std::max(peaks.multiply_add, measure_multiply_add(*pool, 40));
@@ -245,7 +247,7 @@ Result<void> bench_model(const PlannedModel& planned, const BenchSettings& setti
   bench.backend = backend->info().name;
   bench.threads = backend->info().threads;
 
-  KIPP_TRY(measure_peaks(bench.threads, bench.peaks));
+  KIPP_TRY(measure_peaks(backend->info(), bench.peaks));
   ProgressBar progress(name, ProgressUnit::items);
   const std::uint64_t total =
       planned.cases.size() * static_cast<std::uint64_t>(settings.repetitions);
@@ -268,7 +270,7 @@ Result<void> bench_model(const PlannedModel& planned, const BenchSettings& setti
     }
     bench.results.push_back(std::move(result));
   }
-  KIPP_TRY(measure_peaks(bench.threads, bench.peaks));
+  KIPP_TRY(measure_peaks(backend->info(), bench.peaks));
   progress.finish();
   return {};
 }

@@ -111,6 +111,7 @@ class Benchmark {
       : backend_(&backend), blocks_(blocks), seed_(seed) {}
 
   Result<void> fill();
+  Result<void> settle(BlockId block);
   Result<void> check(const BenchmarkCase& what) const;
   Result<std::vector<BlockTable>> restored(const BenchmarkCase& what);
   Result<void> write_planes(BlockId block, PlaneBits planes, std::uint64_t& draw);

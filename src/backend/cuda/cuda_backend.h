@@ -43,8 +43,10 @@ class CudaBackend final : public Backend {
   struct State;
   Result<std::byte*> block_at(BlockId block, std::size_t bytes) const;
 
-  BackendInfo info_{
-      .name = "cuda", .max_step_tokens = kMaxStepTokens, .max_logit_rows = kMaxLogitRows};
+  BackendInfo info_{.name = "cuda",
+                    .max_step_tokens = kMaxStepTokens,
+                    .max_logit_rows = kMaxLogitRows,
+                    .on_host = false};
   std::unique_ptr<State> state_;  // empty until load
 };
 

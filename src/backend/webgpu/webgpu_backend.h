@@ -34,8 +34,10 @@ class WebgpuBackend final : public Backend {
  private:
   struct State;
 
-  BackendInfo info_{
-      .name = "webgpu", .max_step_tokens = kMaxStepTokens, .max_logit_rows = kMaxLogitRows};
+  BackendInfo info_{.name = "webgpu",
+                    .max_step_tokens = kMaxStepTokens,
+                    .max_logit_rows = kMaxLogitRows,
+                    .on_host = false};
   std::unique_ptr<State> state_;  // empty until load
 };
 
