@@ -28,6 +28,7 @@ var<workgroup> read_at: array<vec2<u32>, kRunBlocks>;  // widths of keys and val
 var<workgroup> ids: array<u32, kRunBlocks>;
 // [head][lane][high, low bytes][plane word 2 lane + i], words g = 0 .. 3.
 var<workgroup> queries: array<vec4<u32>, HEADS * 16u>;
+var<workgroup> query_parameters: array<vec2<u32>, HEADS>;  // scale, sum
 var<workgroup> weights: array<f32, HEADS * kHeadStride>;  // scores; then times scales of values
 var<workgroup> pool: array<u32, max(max(4u * kLaneStride, 2u * HEADS * kHeadStride),
                                     SLOTS * kValueStride)>;
@@ -60,6 +61,27 @@ fn parameter_words(block: u32, value: u32, head: u32, position: u32) -> vec2<u32
   let at = parameters_at(ids[block], value, head, position, width);
   if (width == kRows) { return vec2<u32>(0u); }
   return vec2<u32>(words[at], words[at + 128u]);
+}
+
+// What a lane needs of one position's key codes.
+struct KeyPiece {
+  hi2: vec2<u32>,
+  mid2: vec2<u32>,
+  low4: vec4<u32>,
+  parameters: vec2<u32>,
+}
+
+fn key_piece(block: u32, kv_head: u32, row: u32, lane: u32) -> KeyPiece {
+  let at = row * 2u + lane / 2u;
+  var piece: KeyPiece;
+  piece.hi2 = pair_at(places[block * 8u] + at, lane);
+  piece.mid2 = pair_at(places[block * 8u + 1u] + at, lane);
+  if (read_at[block].x == 8u) {
+    let low = places[block * 8u + 2u] + row * 4u + lane / 2u;
+    piece.low4 = vec4<u32>(pair_at(low, lane), pair_at(low + 2u, lane));
+  }
+  piece.parameters = parameter_words(block, 0u, kv_head, row);
+  return piece;
 }
 
 // A thread's sums of a head into `pool`, if its block is one of SLOTS from `first` on.
@@ -118,6 +140,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
              thread / 4u % 4u * 2u + thread % 2u;
     queries[thread] = vec4<u32>(coded[at], coded[at + 8u], coded[at + 16u], coded[at + 24u]);
   }
+  if (thread < HEADS) {
+    let at = query_at + thread * kCodedWords + 64u;
+    query_parameters[thread] = vec2<u32>(coded[at], coded[at + 1u]);
+  }
 
   // Of all runs so far; the sums of dimension `dim` of every other head.
   let dim = thread % 128u / 32u * 32u + thread % 8u * 4u + thread / 8u % 4u;
@@ -150,12 +176,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     workgroupBarrier();
 
+    let value_width = read_at[block].y;
     let value_parameters = parameter_words(block, 1u, kv_head, thread % 32u);
-    for (var i = 0u; i < 4u; i++) {
+    // The bound is not constant, so that this stays a loop: unrolled, it takes so many registers that
+    // a processor has one workgroup at a time. The next piece is asked for before this one is used.
+    let steps = (blocks + 1u) / 2u;
+    var next = key_piece(key_block, kv_head, row, lane);
+    for (var i = 0u; i < steps; i++) {
       let b = 2u * i + key_block;
       let width = read_at[b].x;
+      let piece = next;
+      next = key_piece(2u * min(i + 1u, steps - 1u) + key_block, kv_head, row, lane);
       var part: array<u32, HEADS>;
-      let parameters = parameter_words(b, 0u, kv_head, row);
       if (width == kRows) {
         // Past the last position the last one is read again: its score is not used.
         let position = min(b * 32u + row, seen - 1u) % 32u;
@@ -169,17 +201,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
           part[h] = bitcast<u32>(c);
         }
       } else {
-        let at = row * 2u + lane / 2u;
-        let hi2 = pair_at(places[b * 8u] + at, lane);
-        let mid2 = pair_at(places[b * 8u + 1u] + at, lane);
-        var low4 = vec4<u32>(0u);
-        if (width == 8u) {
-          let low_at = places[b * 8u + 2u] + row * 4u + lane / 2u;
-          low4 = vec4<u32>(pair_at(low_at, lane), pair_at(low_at + 2u, lane));
-        }
         let flip = vec4<u32>(0x80808080u);
-        let k0 = code_bytes(width, hi2.x, mid2.x, low4.xz) ^ flip;
-        let k1 = code_bytes(width, hi2.y, mid2.y, low4.yw) ^ flip;
+        let k0 = code_bytes(width, piece.hi2.x, piece.mid2.x, piece.low4.xz) ^ flip;
+        let k1 = code_bytes(width, piece.hi2.y, piece.mid2.y, piece.low4.yw) ^ flip;
         for (var h = 0u; h < HEADS; h++) {
           var upper = 0;
           var lower = 0;
@@ -219,10 +243,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if (lane == h % 4u) {
           var score = rounded_product(of_rows, kScoreScale);
           if (width != kRows) {
-            let query = query_at + h * kCodedWords + 64u;
-            score = code_score(of_codes, bitcast<i32>(coded[query + 1u]),
-                               bitcast<f32>(coded[query]), width,
-                               half_of(parameters.x, row), half_of(parameters.y, row));
+            let query = query_parameters[h];
+            score = code_score(of_codes, bitcast<i32>(query.y), bitcast<f32>(query.x), width,
+                               half_of(piece.parameters.x, row), half_of(piece.parameters.y, row));
           }
           weights[h * kHeadStride + b * kBlockStride + row] =
               select(kNothing, score, b * 32u + row < seen);
@@ -233,7 +256,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
 
     // Values are asked for while weights are made.
-    let value_width = read_at[block].y;
     var value_hi2: array<u32, 8>;
     var value_mid2: array<u32, 8>;
     for (var i = 0u; i < 8u; i++) {
@@ -245,7 +267,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (thread < HEADS * kRunBlocks) {
       var most = kNothing;
       for (var i = 0u; i < 32u; i++) { most = max(most, weights[thread * kBlockStride + i]); }
-      greatest[thread] = most;
+      // A block that is not seen has no scores.
+      greatest[thread] = select(kNothing, most, thread % kRunBlocks < blocks);
     }
     workgroupBarrier();
     for (var h = 0u; h < HEADS; h++) {
