@@ -42,7 +42,7 @@ constexpr std::uint32_t kNarrowStride = 8 * 33;  // of a head's weights
 std::uint32_t narrow_bytes(std::uint32_t heads) {
   const std::uint32_t pool =
       std::max({4 * (heads * 64 + 8), 2 * heads * kNarrowStride, 2u * 2 * 4 * 136});
-  return 4 * (8 * 8 + 3 * 8 + 64 * heads + heads * kNarrowStride + pool + 7 * 8 * heads + 512);
+  return 4 * (8 * 8 + 3 * 8 + 64 * heads + heads * kNarrowStride + pool + 7 * 8 * heads);
 }
 
 // Query heads of a workgroup, as PagedDeviceKv's.

@@ -31,7 +31,7 @@ var<workgroup> ids: array<u32, kRunBlocks>;
 var<workgroup> queries: array<vec4<u32>, HEADS * 16u>;
 var<workgroup> query_parameters: array<vec2<u32>, HEADS>;  // scale, sum
 var<workgroup> weights: array<f32, HEADS * kHeadStride>;  // scores; then times scales of values
-var<workgroup> pool: array<u32, max(max(4u * kLaneStride, 2u * HEADS * kHeadStride),
+var<workgroup> scratch: array<u32, max(max(4u * kLaneStride, 2u * HEADS * kHeadStride),
                                     2u * SLOTS * kValueStride)>;
 var<workgroup> greatest: array<f32, HEADS * kRunBlocks>;
 var<workgroup> factors: array<f32, HEADS * kRunBlocks>;
@@ -84,15 +84,15 @@ fn key_piece(block: u32, kv_head: u32, row: u32, lane: u32) -> KeyPiece {
   return piece;
 }
 
-// A thread's sums of a head into `pool` from `to` on: [class][dimension].
+// A thread's sums of a head into `scratch` from `to` on: [class][dimension].
 fn put_sums(to: u32, thread: u32, of_rows: bool, acc: array<vec4<f32>, 4>) {
   let at = to + thread % 8u + thread / 8u % 4u * select(kClassStride, 32u, of_rows);
   for (var g = 0u; g < 4u; g++) {
     if (of_rows && g > 0u) { break; }
-    pool[at + g * 32u] = bitcast<u32>(acc[g].x);
-    pool[at + g * 32u + 8u] = bitcast<u32>(acc[g].y);
-    pool[at + g * 32u + 16u] = bitcast<u32>(acc[g].z);
-    pool[at + g * 32u + 24u] = bitcast<u32>(acc[g].w);
+    scratch[at + g * 32u] = bitcast<u32>(acc[g].x);
+    scratch[at + g * 32u + 8u] = bitcast<u32>(acc[g].y);
+    scratch[at + g * 32u + 16u] = bitcast<u32>(acc[g].z);
+    scratch[at + g * 32u + 24u] = bitcast<u32>(acc[g].w);
   }
 }
 
@@ -196,7 +196,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       }
       if (!SUBGROUPS) {
         for (var h = 0u; h < HEADS; h++) {
-          pool[lane * kLaneStride + h * 64u + thread / 4u] = part[h];
+          scratch[lane * kLaneStride + h * 64u + thread / 4u] = part[h];
         }
         workgroupBarrier();
       }
@@ -208,8 +208,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
           of_codes = whole_sum_of_four_lanes(bitcast<i32>(part[h]));
         } else {
           let at = h * 64u + thread / 4u;
-          let lanes = vec4<u32>(pool[at], pool[kLaneStride + at], pool[2u * kLaneStride + at],
-                                pool[3u * kLaneStride + at]);
+          let lanes = vec4<u32>(scratch[at], scratch[kLaneStride + at], scratch[2u * kLaneStride + at],
+                                scratch[3u * kLaneStride + at]);
           let c = bitcast<vec4<f32>>(lanes);
           let n = bitcast<vec4<i32>>(lanes);
           of_rows = (c.x + c.y) + (c.z + c.w);
@@ -262,8 +262,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       }
       if (thread % 32u == 0u) { factors[h * kRunBlocks + block] = power_of_two(before - now); }
       weights[at] = scaled;
-      pool[at] = bitcast<u32>(w);
-      pool[HEADS * kHeadStride + at] = bitcast<u32>(offset);
+      scratch[at] = bitcast<u32>(w);
+      scratch[HEADS * kHeadStride + at] = bitcast<u32>(offset);
     }
     workgroupBarrier();
     for (var i = thread; i < 3u * HEADS * kRunBlocks; i += THREADS) {
@@ -275,8 +275,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
           s += vec4<f32>(weights[at], weights[at + 1u], weights[at + 2u], weights[at + 3u]);
         } else {
           let source = at + select(0u, HEADS * kHeadStride, kind == 2u);
-          s += bitcast<vec4<f32>>(vec4<u32>(pool[source], pool[source + 1u], pool[source + 2u],
-                                            pool[source + 3u]));
+          s += bitcast<vec4<f32>>(vec4<u32>(scratch[source], scratch[source + 1u], scratch[source + 2u],
+                                            scratch[source + 3u]));
         }
       }
       sums[i] = (s.x + s.y) + (s.z + s.w);
@@ -347,10 +347,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
           let b = first + slot;
           let at = head * kRunBlocks + b;
           let source = (thread / 128u * SLOTS + slot) * kValueStride + thread % 128u;
-          let c0 = bitcast<f32>(pool[source]);
-          let classes = ((c0 + bitcast<f32>(pool[source + kClassStride])) +
-                         bitcast<f32>(pool[source + 2u * kClassStride])) +
-                        bitcast<f32>(pool[source + 3u * kClassStride]);
+          let c0 = bitcast<f32>(scratch[source]);
+          let classes = ((c0 + bitcast<f32>(scratch[source + kClassStride])) +
+                         bitcast<f32>(scratch[source + 2u * kClassStride])) +
+                        bitcast<f32>(scratch[source + 3u * kClassStride]);
           let as_values = code_values(read_at[b].y, sums[HEADS * kRunBlocks + at],
                                       sums[2u * HEADS * kRunBlocks + at]);
           let of_rows = read_at[b].y == kRows;
