@@ -22,7 +22,8 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kNames = {"cpu", "reference", "cuda", "webgpu"};
 
-tl::unexpected<Error> left_out(std::string_view name, std::string_view needs) {
+// Not of a build that has them all.
+[[maybe_unused]] tl::unexpected<Error> left_out(std::string_view name, std::string_view needs) {
   return fail(ErrorCode::invalid,
               "backend: expected one that this build has, found \"{}\", which was left out: it "
               "needs {}",
