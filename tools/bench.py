@@ -79,15 +79,16 @@ def charts(report: dict) -> dict[str, str]:
             ],
             ticks,
         )
-        drawn["bench_share.svg"] = log_chart(
-            f"Shares of what the machine can do: {machine}",
-            "positions cached before",
-            [
-                panel("decode, % of read bandwidth", decode, depths, "share_of_read_bandwidth", 100),
-                panel("prefill, % of multiply-add peak", prefill, depths, "share_of_multiply_add_peak", 100),
-            ],
-            ticks,
-        )
+        if report["models"][0]["read_bandwidth"]:  # of the processor, where it is what computes
+            drawn["bench_share.svg"] = log_chart(
+                f"Shares of what the machine can do: {machine}",
+                "positions cached before",
+                [
+                    panel("decode, % of read bandwidth", decode, depths, "share_of_read_bandwidth", 100),
+                    panel("prefill, % of multiply-add peak", prefill, depths, "share_of_multiply_add_peak", 100),
+                ],
+                ticks,
+            )
     if batches:
         sizes = sorted({size for found in batches.values() for size in found})
         drawn["bench_batch.svg"] = log_chart(

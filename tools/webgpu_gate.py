@@ -29,6 +29,7 @@ import time
 import device_gate
 from device_gate import Run, Stopped, artifact, bench
 from probe import build_folder
+from svg_chart import Curve, Panel, log_chart
 
 AGREE = 0.99
 PROMPTS = ["Once upon a time", "The old man said", "In the morning", "There was a small boat"]
@@ -156,6 +157,24 @@ def table(out: pathlib.Path) -> str:
     return "\n".join([*lines, device_gate.table(out)])
 
 
+def chart(out: pathlib.Path) -> str:
+    """Decoding and reading prompts by depth, one curve for each checkpoint and scheme, as SVG."""
+    rows = list(csv.DictReader((out / "bench.csv").open()))
+    rows.sort(key=lambda row: row["mode"] == "kv tiered")  # which was not measured with prompts
+    depths = sorted({int(row["depth"]) for row in rows})
+    names = {"deterministic": "", "kv tiered": ", tiered"}
+
+    def panel(test: str) -> Panel:
+        curves: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            if row["test"] == test and row["mode"] in names and row["batch"] == "1" and row["tokens"] in ("64", "512"):
+                name = f"{row['model'].removeprefix('qwen3-')} {row['scheme']}{names[row['mode']]}"
+                curves.setdefault(name, []).append((float(depths.index(int(row["depth"]))), float(row["tokens_per_second"])))
+        return Panel(f"{test}, tokens/s", [Curve(name, points) for name, points in curves.items()])
+
+    return log_chart("webgpu by depth", "positions cached before", [panel("decode"), panel("prefill")], [str(d) for d in depths])
+
+
 def stop(*_: object) -> None:
     raise KeyboardInterrupt
 
@@ -168,7 +187,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="a folder for what is measured")
     parser.add_argument("--work", type=pathlib.Path, help="a folder for model files, kept; default: one that goes again")
+    parser.add_argument("--plot", type=pathlib.Path, help="draw what OUT has into this SVG and measure nothing")
     arguments = parser.parse_args()
+    if arguments.plot:
+        arguments.plot.write_text(chart(arguments.out))
+        return 0
     arguments.out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, stop)
     left_out: list[str] = []
