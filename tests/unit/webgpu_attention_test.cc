@@ -166,6 +166,7 @@ TEST_P(Attention, ACutChangesNoBit) {
   const auto ctx = cache.attend(plan, qkv, kLayer);
   for (const int workgroups : {1, 40}) {
     for (const std::uint32_t bytes : {16u << 10, 0u}) {
+      if (bytes != 0 && group == 2) continue;  // the same kernel for a token
       Cache other(
           group, {.blocks = static_cast<int>(plan.blocks.size())},
           {.max_step_tokens = kMaxRows, .workgroup_bytes = bytes, .workgroups = workgroups});
