@@ -28,7 +28,7 @@ constexpr Access kWrite = Access::read_write;
 constexpr int kVectors = 2;
 constexpr std::size_t kBlockUnits = kvquant::kSides * TieredPlanes::kUnitsOfSide;
 constexpr std::uint32_t kInStep = 0x80000000u;  // wgsl/tiered.wgsl
-constexpr std::size_t kCodedBytes = 68 * sizeof(std::uint32_t);
+constexpr std::size_t kTurnedBytes = (kHeadDim + 4) * sizeof(float);
 constexpr std::size_t kStepBlockBytes =
     std::size_t{kvquant::kSides} * kKvHeads * kBlockPositions * kHeadDim * sizeof(std::uint16_t);
 // Of wgsl/encode_planes.wgsl: a head of keys or values of a completed block.
@@ -38,19 +38,28 @@ constexpr LayerGroup kGroups[] = {LayerGroup::common, LayerGroup::apart};
 
 constexpr std::uint32_t kNarrowStride = 8 * 33;  // of a head's weights
 
-// Workgroup memory of attend_narrow_tiered with so many query heads.
-std::uint32_t narrow_bytes(std::uint32_t heads) {
-  const std::uint32_t pool =
-      std::max({4 * (heads * 64 + 8), 2 * heads * kNarrowStride, 2u * 2 * 4 * 136});
-  return 4 * (8 * 8 + 3 * 8 + 64 * heads + heads * kNarrowStride + pool + 7 * 8 * heads);
-}
+// Of attend_narrow_tiered: query heads of a workgroup, as PagedDeviceKv's but at most five, whose
+// sums of values fit into registers; and blocks whose sums lie in workgroup memory at once.
+struct NarrowShape {
+  std::uint32_t heads, slots;
 
-// Query heads of a workgroup, as PagedDeviceKv's.
-std::uint32_t narrow_heads(std::uint32_t group, std::uint32_t bytes) {
-  for (std::uint32_t heads = group; heads > 1; --heads) {
-    if (group % heads == 0 && narrow_bytes(heads) <= bytes) return heads;
+  std::uint32_t workgroup_bytes() const {
+    const std::uint32_t pool =
+        std::max({4 * (heads * 128 + 8), 2 * heads * kNarrowStride, slots * 4 * 136});
+    return 4 *
+           (8 * 8 + 3 * 8 + heads * kNarrowStride + pool + heads * 8 * 128 + 5 * 8 * heads + 512);
   }
-  return 1;
+};
+
+NarrowShape narrow_shape(std::uint32_t group, std::uint32_t bytes) {
+  constexpr std::uint32_t kMostHeads = 5;
+  for (std::uint32_t heads = std::min(group, kMostHeads); heads > 0; --heads) {
+    for (const std::uint32_t slots : {8u, 4u}) {
+      const NarrowShape shape = {heads, slots};
+      if (group % heads == 0 && shape.workgroup_bytes() <= bytes) return shape;
+    }
+  }
+  return {1, 2};
 }
 
 // Queries of a tile of attend_wide_tiered: 32 in 16 KiB, 64 in 23.5.
@@ -61,16 +70,16 @@ std::uint32_t wide_queries(std::uint32_t threads, std::uint32_t bytes) {
   return kBytes <= bytes && 4 * kQueries <= threads ? kQueries : 32;
 }
 
-std::size_t coded_bytes(const ModelConfig& config, int max_step_tokens) {
+std::size_t turned_bytes(const ModelConfig& config, int max_step_tokens) {
   constexpr std::size_t kAlignment = 256;  // the most that a binding's offset needs
   const std::size_t bytes = static_cast<std::size_t>(max_step_tokens) *
-                            static_cast<std::size_t>(config.query_heads) * kCodedBytes;
+                            static_cast<std::size_t>(config.query_heads) * kTurnedBytes;
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 std::size_t work_bytes(const ModelConfig& config, int max_step_tokens) {
   // At least one block, since a buffer of nothing cannot be bound.
-  return coded_bytes(config, max_step_tokens) +
+  return turned_bytes(config, max_step_tokens) +
          std::max<std::size_t>(1, TieredPlanes::whole_blocks(max_step_tokens)) * kStepBlockBytes;
 }
 
@@ -116,15 +125,17 @@ Result<std::unique_ptr<DeviceKv>> TieredDeviceKv::create(gpu::Device& device,
   KIPP_TRY_ASSIGN(planes,
                   TieredPlanes::create(config, kv, limits.max_step_tokens, Numbering::layer));
   const std::uint32_t bytes = workgroup_bytes(device, limits);
+  const NarrowShape narrow =
+      narrow_shape(static_cast<std::uint32_t>(config.queries_per_kv_head()), bytes);
   const Shape shape = {
       .vectors = kVectors,
       .tiles_end_at_blocks = true,
-      .narrow_heads = narrow_heads(static_cast<std::uint32_t>(config.queries_per_kv_head()), bytes),
-      .narrow_batch = 0,
+      .narrow_heads = narrow.heads,
+      .narrow_batch = narrow.slots * static_cast<std::uint32_t>(kBlockPositions),
       .wide_queries = wide_queries(device.adapter().limits.max_workgroup_threads, bytes)};
   std::unique_ptr<TieredDeviceKv> cache(
       new TieredDeviceKv(device, config, kv, limits, shape, std::move(planes)));
-  cache->work_rows_at_ = coded_bytes(config, limits.max_step_tokens);
+  cache->work_rows_at_ = turned_bytes(config, limits.max_step_tokens);
   KIPP_TRY(cache->create_common());
   KIPP_TRY(cache->create_kernels());
   const auto allocate = [&](gpu::Buffer& buffer, std::size_t size,
@@ -216,7 +227,7 @@ Result<void> TieredDeviceKv::create_layers(const Activations& activations,
   const gpu::Binding step = {&step_}, qkv = {&activations.qkv}, ctx = {&activations.ctx},
                      states = {&states_}, tables = {&tables_}, work = {&work_},
                      refused = {&refused_};
-  const gpu::Binding coded = {&work_, 0, work_rows_at_};
+  const gpu::Binding turned = {&work_, 0, work_rows_at_};
   const gpu::Binding step_rows = {&work_, work_rows_at_};
   for (int index = 0; index < config_.layers; ++index) {
     const LayerNorms& of_layer = norms[static_cast<std::size_t>(index)];
@@ -234,10 +245,10 @@ Result<void> TieredDeviceKv::create_layers(const Activations& activations,
         bind(append_,
              {step, {&rope_}, of_layer.query, of_layer.key, qkv, cache, tables, work, of_place}));
     KIPP_TRY_ASSIGN(encode, bind(encode_, {step, cache, tables, step_rows, refused, of_place}));
-    KIPP_TRY_ASSIGN(narrow,
-                    bind(narrow_, {step, qkv, cache, cache, tables, coded, states, ctx, of_place}));
     KIPP_TRY_ASSIGN(
-        wide, bind(wide_, {step, qkv, cache, tables, step_rows, coded, states, ctx, of_place}));
+        narrow, bind(narrow_, {step, qkv, cache, cache, tables, turned, states, ctx, of_place}));
+    KIPP_TRY_ASSIGN(
+        wide, bind(wide_, {step, qkv, cache, tables, step_rows, turned, states, ctx, of_place}));
     layer.append = std::move(append);
     layer.encode = std::move(encode);
     layer.narrow = std::move(narrow);

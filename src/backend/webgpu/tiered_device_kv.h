@@ -67,8 +67,9 @@ class TieredDeviceKv final : public DeviceKv {
   std::size_t work_rows_at_ = 0;  // bytes: where the rows of a step begin in work_
   gpu::Kernel append_, encode_, narrow_, wide_;
   std::vector<Layer> layers_;
-  gpu::Buffer tables_;   // [groups][blocks][sides][kUnitsOfSide] units
-  gpu::Buffer work_;     // [rows][query heads][kCodedWords], then rows of blocks written whole
+  gpu::Buffer tables_;  // [groups][blocks][sides][kUnitsOfSide] units
+  gpu::Buffer
+      work_;  // turned queries [rows][query heads][kHeadDim + 4], then rows of blocks written whole
   gpu::Buffer refused_;  // wgsl/encode_planes.wgsl
   gpu::Buffer bounce_;   // one block: copies are between buffers, not within one
   std::vector<AttentionPlan::Completed> completed_;  // of the step

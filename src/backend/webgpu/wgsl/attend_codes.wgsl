@@ -1,5 +1,7 @@
 // The end of attention over codes where each 128 threads of a workgroup have the dimensions of a
-// head. Uses `scratch`, workgroup memory of two words for each thread.
+// head.
+
+var<workgroup> turning: array<f32, 512>;
 
 // The sum of values from rows and of those from codes, which are turned back: all threads
 // together, thread by thread the dimension `dim`.
@@ -8,9 +10,9 @@ fn finished(rows: f32, codes: f32, dim: u32, thread: u32) -> f32 {
   var value = codes;
   var side = thread / 128u * 256u;
   for (var half = 1u; half < 128u; half *= 2u) {
-    scratch[side + dim] = bitcast<u32>(value);
+    turning[side + dim] = value;
     workgroupBarrier();
-    let other = bitcast<f32>(scratch[side + (dim ^ half)]);
+    let other = turning[side + (dim ^ half)];
     value = select(value + other, other - value, (dim & half) != 0u);
     side ^= 128u;  // so that one barrier a stage is enough
   }

@@ -7,13 +7,12 @@
 const THREADS = 128u;
 const kMergeWords = 4u;  // row, runs, the state of its first run
 
-const BATCH = 32u;       // runs whose values are asked for together
+const BATCH = 16u;       // runs whose values are asked for together
 
 var<workgroup> most: array<f32, 2u * THREADS>;  // of runs up to it, on the way there
 var<workgroup> before: array<f32, THREADS>;     // factors of what was before, and of the run
 var<workgroup> own: array<f32, THREADS>;
 var<workgroup> sums: array<f32, THREADS>;
-var<workgroup> scratch: array<u32, 2u * THREADS>;
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {

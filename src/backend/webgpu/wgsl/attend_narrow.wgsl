@@ -146,37 +146,33 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       sums[thread] = (s.x + s.y) + (s.z + s.w);
     }
 
-    // Two heads at a time, whose sums have names: in arrays that a loop with barriers goes through
-    // they would lie in memory.
-    let blocks = (seen + 31u) / 32u;
-    for (var pair = 0u; pair < PAIRS; pair++) {
-      let weights1 = 2u * pair * kHeadStride + block * kBlockStride;
-      let weights2 = min(2u * pair + 1u, HEADS - 1u) * kHeadStride + block * kBlockStride;
-      var even1 = vec2<f32>(0.0);
-      var odd1 = vec2<f32>(0.0);
-      var even2 = vec2<f32>(0.0);
-      var odd2 = vec2<f32>(0.0);
-      if (block * 32u < seen) {
-        for (var p = 0u; p < 32u; p++) {
-          let v_even = bitcast<vec2<f32>>(v[p] << vec2<u32>(16u));
-          let v_odd = bitcast<vec2<f32>>(v[p] & vec2<u32>(0xffff0000u));
-          let w1 = vec2<f32>(weights[weights1 + p]);
-          let w2 = vec2<f32>(weights[weights2 + p]);
-          even1 = fma(w1, v_even, even1);
-          odd1 = fma(w1, v_odd, odd1);
-          even2 = fma(w2, v_even, even2);
-          odd2 = fma(w2, v_odd, odd2);
+    var even: array<vec2<f32>, HEADS>;
+    var odd: array<vec2<f32>, HEADS>;
+    for (var h = 0u; h < HEADS; h++) {
+      even[h] = vec2<f32>(0.0);
+      odd[h] = vec2<f32>(0.0);
+    }
+    if (block * 32u < seen) {
+      for (var p = 0u; p < 32u; p++) {
+        let v_even = bitcast<vec2<f32>>(v[p] << vec2<u32>(16u));
+        let v_odd = bitcast<vec2<f32>>(v[p] & vec2<u32>(0xffff0000u));
+        for (var h = 0u; h < HEADS; h++) {
+          let w = vec2<f32>(weights[h * kHeadStride + block * kBlockStride + p]);
+          even[h] = fma(w, v_even, even[h]);
+          odd[h] = fma(w, v_odd, odd[h]);
         }
       }
-      let to = block * 128u + thread % 32u;
-      pool[to] = even1.x;
-      pool[to + 32u] = odd1.x;
-      pool[to + 64u] = even1.y;
-      pool[to + 96u] = odd1.y;
-      pool[to + 1024u] = even2.x;
-      pool[to + 1056u] = odd2.x;
-      pool[to + 1088u] = even2.y;
-      pool[to + 1120u] = odd2.y;
+    }
+
+    let blocks = (seen + 31u) / 32u;
+    for (var pair = 0u; pair < PAIRS; pair++) {
+      for (var i = 0u; i < min(2u, HEADS - 2u * pair); i++) {
+        let to = i * 1024u + block * 128u + thread % 32u;
+        pool[to] = even[2u * pair + i].x;
+        pool[to + 32u] = odd[2u * pair + i].x;
+        pool[to + 64u] = even[2u * pair + i].y;
+        pool[to + 96u] = odd[2u * pair + i].y;
+      }
       workgroupBarrier();
       let h = 2u * pair + thread / 128u;
       if (h < HEADS) {

@@ -1,16 +1,16 @@
 // As attend_narrow.wgsl, over bit planes: two to four times fewer bytes, which have to be unpacked.
-// Needs tiered.wgsl, attend_codes.wgsl and lanes_*.wgsl. HEADS as there; BATCH is not used. Workgroup
-// memory is kept small: with 29 KiB instead of 20 an H200 took 44 us for 16,384 positions, not 33,
-// since a processor then has one workgroup at a time.
+// Needs tiered.wgsl, attend_codes.wgsl and lanes_*.wgsl. HEADS as there; BATCH is 32 times the blocks
+// whose sums of values lie in workgroup memory at once.
 //
-//   keys     thread (position of 64, lane): words 2 lane, 2 lane + 1 of its planes' rows
+//   keys     thread (position of 64, lane): words 2 lane, 2 lane + 1 of its planes' rows, of two
+//            positions at a time
 //   values   thread (block of the run, class, word): word `word` of positions class, class + 4, ...;
 //            of BF16 rows four dimensions of all positions
 @group(0) @binding(1) var<storage, read> qkv: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> cache: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read> words: array<u32>;   // the same memory
 @group(0) @binding(4) var<storage, read> tables: array<u32>;
-@group(0) @binding(5) var<storage, read> coded: array<u32>;   // [row][query head][kCodedWords]
+@group(0) @binding(5) var<storage, read> turned: array<f32>;  // [row][query head][kTurnedFloats]
 @group(0) @binding(6) var<storage, read_write> states: array<f32>;
 @group(0) @binding(7) var<storage, read_write> ctx: array<f32>;
 
@@ -19,20 +19,20 @@ const PARTS = GROUP / HEADS;
 const PAIRS = (HEADS + 1u) / 2u;
 const kBlockStride = 33u;                        // of scores: spreads blocks over the banks
 const kHeadStride = kRunBlocks * kBlockStride;
-const SLOTS = 2u;  // blocks whose sums of values lie in workgroup memory at once
-const kLaneStride = HEADS * 64u + 8u;
+const SLOTS = BATCH / 32u;
+const kLaneStride = HEADS * 128u + 8u;
 const kClassStride = 136u;                       // of values' sums
 const kValueStride = 4u * kClassStride;
 
 var<workgroup> places: array<u32, 8u * kRunBlocks>;  // [block][key, value][hi2, mid2, low4, bf16]
 var<workgroup> read_at: array<vec2<u32>, kRunBlocks>;  // widths of keys and values
 var<workgroup> ids: array<u32, kRunBlocks>;
-// [head][lane][high, low bytes][plane word 2 lane + i], words g = 0 .. 3.
-var<workgroup> queries: array<vec4<u32>, HEADS * 16u>;
-var<workgroup> query_parameters: array<vec2<u32>, HEADS>;  // scale, sum
+var<workgroup> queries: array<vec4<f32>, HEADS * 32u>;  // [head][word]
+var<workgroup> query_sums: array<f32, HEADS>;
 var<workgroup> weights: array<f32, HEADS * kHeadStride>;  // scores; then times scales of values
-var<workgroup> scratch: array<u32, max(max(4u * kLaneStride, 2u * HEADS * kHeadStride),
-                                    2u * SLOTS * kValueStride)>;
+var<workgroup> pool: array<u32, max(max(4u * kLaneStride, 2u * HEADS * kHeadStride),
+                                    SLOTS * kValueStride)>;
+var<workgroup> values: array<f32, HEADS * kRunBlocks * 128u>;  // weighted sums of blocks
 var<workgroup> greatest: array<f32, HEADS * kRunBlocks>;
 var<workgroup> factors: array<f32, HEADS * kRunBlocks>;
 var<workgroup> sums: array<f32, 3u * HEADS * kRunBlocks>;  // of weights, scaled, times offsets
@@ -69,6 +69,7 @@ struct KeyPiece {
   mid2: vec2<u32>,
   low4: vec4<u32>,
   parameters: vec2<u32>,
+  width: u32,
 }
 
 fn key_piece(block: u32, kv_head: u32, row: u32, lane: u32) -> KeyPiece {
@@ -81,18 +82,72 @@ fn key_piece(block: u32, kv_head: u32, row: u32, lane: u32) -> KeyPiece {
     piece.low4 = vec4<u32>(pair_at(low, lane), pair_at(low + 2u, lane));
   }
   piece.parameters = parameter_words(block, 0u, kv_head, row);
+  piece.width = read_at[block].x;
   return piece;
 }
 
-// A thread's sums of a head into `scratch` from `to` on: [class][dimension].
-fn put_sums(to: u32, thread: u32, of_rows: bool, acc: array<vec4<f32>, 4>) {
-  let at = to + thread % 8u + thread / 8u % 4u * select(kClassStride, 32u, of_rows);
+// A lane's chain over a BF16 row. Past the last position the last one is read again: its score is
+// not used.
+fn row_part(block: u32, row: u32, lane: u32, seen: u32, token: u32, head: u32) -> f32 {
+  let position = min(block * 32u + row, seen - 1u) % 32u;
+  let at = places[block * 8u + 3u] + position * 16u + lane;
+  let q = token * kQkvQuads + head * 32u + lane * 2u;
+  var c = 0.0;
+  for (var k = 0u; k < 4u; k++) {
+    c = chain(c, cache[at + 4u * k], qkv[q + 8u * k], qkv[q + 8u * k + 1u]);
+  }
+  return c;
+}
+
+fn lanes_in_pool(at: u32) -> f32 {
+  return (bitcast<f32>(pool[at]) + bitcast<f32>(pool[kLaneStride + at])) +
+         (bitcast<f32>(pool[2u * kLaneStride + at]) + bitcast<f32>(pool[3u * kLaneStride + at]));
+}
+
+fn keep_score(head: u32, block: u32, row: u32, seen: u32, chains: f32, piece: KeyPiece) {
+  var score = rounded_product(chains, kScoreScale);
+  if (piece.width != kRows) {
+    score = code_score(chains, query_sums[head], piece.width, half_of(piece.parameters.x, row),
+                       half_of(piece.parameters.y, row));
+  }
+  weights[head * kHeadStride + block * kBlockStride + row] =
+      select(kNothing, score, block * 32u + row < seen);
+}
+
+// A thread's sums of a head into `pool`, if its block is one of SLOTS from `first` on.
+fn put_sums(first: u32, thread: u32, acc: array<vec4<f32>, 4>) {
+  let block = thread / 32u;
+  if (block < first || block >= first + SLOTS) { return; }
+  let of_rows = read_at[block].y == kRows;
+  var to = (block - first) * kValueStride + thread % 8u;
+  if (of_rows) {
+    to += thread / 8u % 4u * 32u;
+  } else {
+    to += thread / 8u % 4u * kClassStride;
+  }
   for (var g = 0u; g < 4u; g++) {
     if (of_rows && g > 0u) { break; }
-    scratch[at + g * 32u] = bitcast<u32>(acc[g].x);
-    scratch[at + g * 32u + 8u] = bitcast<u32>(acc[g].y);
-    scratch[at + g * 32u + 16u] = bitcast<u32>(acc[g].z);
-    scratch[at + g * 32u + 24u] = bitcast<u32>(acc[g].w);
+    pool[to + g * 32u] = bitcast<u32>(acc[g].x);
+    pool[to + g * 32u + 8u] = bitcast<u32>(acc[g].y);
+    pool[to + g * 32u + 16u] = bitcast<u32>(acc[g].z);
+    pool[to + g * 32u + 24u] = bitcast<u32>(acc[g].w);
+  }
+}
+
+// The classes of those sums added up, as values.
+fn put_values(first: u32, head: u32, thread: u32) {
+  for (var i = 0u; i < SLOTS; i += 2u) {
+    let slot = i + thread / 128u;
+    let b = first + slot;
+    let source = slot * kValueStride + thread % 128u;
+    let c0 = bitcast<f32>(pool[source]);
+    let sum = ((c0 + bitcast<f32>(pool[source + kClassStride])) +
+               bitcast<f32>(pool[source + 2u * kClassStride])) +
+              bitcast<f32>(pool[source + 3u * kClassStride]);
+    let as_values = code_values(read_at[b].y, sums[(HEADS + head) * kRunBlocks + b],
+                                sums[(2u * HEADS + head) * kRunBlocks + b]);
+    values[(head * kRunBlocks + b) * 128u + thread % 128u] =
+        select(fma(sum, as_values.x, as_values.y), c0, read_at[b].y == kRows);
   }
 }
 
@@ -107,18 +162,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let block = thread / 32u;       // of values
   let word = thread % 8u;
   let class_of = thread / 8u % 4u;
-  let query_at = (task.row * kQueryHeads + first_head) * kCodedWords;
+  let query_at = (task.row * kQueryHeads + first_head) * kTurnedFloats;
 
-  if (thread < HEADS * 16u) {
-    // Head, lane, high or low, i.
-    let at = query_at + thread / 16u * kCodedWords + thread / 2u % 2u * 32u +
-             thread / 4u % 4u * 2u + thread % 2u;
-    queries[thread] = vec4<u32>(coded[at], coded[at + 8u], coded[at + 16u], coded[at + 24u]);
+  for (var i = thread; i < HEADS * 32u; i += THREADS) {
+    let at = query_at + i / 32u * kTurnedFloats + i % 32u * 4u;
+    queries[i] = vec4<f32>(turned[at], turned[at + 1u], turned[at + 2u], turned[at + 3u]);
   }
-  if (thread < HEADS) {
-    let at = query_at + thread * kCodedWords + 64u;
-    query_parameters[thread] = vec2<u32>(coded[at], coded[at + 1u]);
-  }
+  if (thread < HEADS) { query_sums[thread] = turned[query_at + thread * kTurnedFloats + 128u]; }
 
   // Of all runs so far; the sums of dimension `dim` of every other head.
   let dim = thread % 128u / 32u * 32u + thread % 8u * 4u + thread / 8u % 4u;
@@ -154,76 +204,56 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let value_width = read_at[block].y;
     let value_parameters = parameter_words(block, 1u, kv_head, thread % 32u);
     // The bound is not constant, so that this stays a loop: unrolled, it takes so many registers that
-    // a processor has one workgroup at a time. The next piece is asked for before this one is used.
-    let steps = (blocks + 1u) / 2u;
-    var next = key_piece(key_block, kv_head, row, lane);
-    for (var i = 0u; i < steps; i++) {
-      let b = 2u * i + key_block;
-      let width = read_at[b].x;
-      let piece = next;
-      next = key_piece(2u * min(i + 1u, steps - 1u) + key_block, kv_head, row, lane);
-      var part: array<u32, HEADS>;
-      if (width == kRows) {
-        // Past the last position the last one is read again: its score is not used.
-        let position = min(b * 32u + row, seen - 1u) % 32u;
-        let at = places[b * 8u + 3u] + position * 16u + lane;
-        for (var h = 0u; h < HEADS; h++) {
-          let q = task.row * kQkvQuads + (first_head + h) * 32u + lane * 2u;
-          var c = 0.0;
-          for (var k = 0u; k < 4u; k++) {
-            c = chain(c, cache[at + 4u * k], qkv[q + 8u * k], qkv[q + 8u * k + 1u]);
+    // a processor has one workgroup at a time.
+    for (var first = 0u; first < blocks; first += 4u) {
+      let b1 = first + key_block;
+      let b2 = b1 + 2u;
+      let piece1 = key_piece(b1, kv_head, row, lane);
+      let piece2 = key_piece(b2, kv_head, row, lane);
+      var part1: array<f32, HEADS>;
+      var part2: array<f32, HEADS>;
+      for (var h = 0u; h < HEADS; h++) {
+        part1[h] = 0.0;
+        part2[h] = 0.0;
+      }
+      for (var i = 0u; i < 2u; i++) {
+        let bytes1 = code_bytes(piece1.width, piece1.hi2[i], piece1.mid2[i],
+                                vec2<u32>(piece1.low4[i], piece1.low4[2u + i]));
+        let bytes2 = code_bytes(piece2.width, piece2.hi2[i], piece2.mid2[i],
+                                vec2<u32>(piece2.low4[i], piece2.low4[2u + i]));
+        for (var g = 0u; g < 4u; g++) {
+          let x1 = byte_floats(bytes1[g]);
+          let x2 = byte_floats(bytes2[g]);
+          for (var h = 0u; h < HEADS; h++) {
+            let q = queries[h * 32u + 8u * g + 2u * lane + i];
+            part1[h] = word_chain(part1[h], x1, q);
+            part2[h] = word_chain(part2[h], x2, q);
           }
-          part[h] = bitcast<u32>(c);
         }
-      } else {
-        let flip = vec4<u32>(0x80808080u);
-        let k0 = code_bytes(width, piece.hi2.x, piece.mid2.x, piece.low4.xz) ^ flip;
-        let k1 = code_bytes(width, piece.hi2.y, piece.mid2.y, piece.low4.yw) ^ flip;
-        for (var h = 0u; h < HEADS; h++) {
-          var upper = 0;
-          var lower = 0;
-          let q = (h * 4u + lane) * 4u;
-          let high0 = queries[q];
-          let high1 = queries[q + 1u];
-          let low0 = queries[q + 2u];
-          let low1 = queries[q + 3u];
-          for (var g = 0u; g < 4u; g++) {
-            upper += dot4I8Packed(k0[g], high0[g]) + dot4I8Packed(k1[g], high1[g]);
-            lower += dot4I8Packed(k0[g], low0[g]) + dot4I8Packed(k1[g], low1[g]);
-          }
-          part[h] = bitcast<u32>(upper * 256 + lower);
-        }
+      }
+      for (var h = 0u; h < HEADS; h++) {
+        let head = first_head + h;
+        if (piece1.width == kRows) { part1[h] = row_part(b1, row, lane, seen, task.row, head); }
+        if (piece2.width == kRows) { part2[h] = row_part(b2, row, lane, seen, task.row, head); }
       }
       if (!SUBGROUPS) {
         for (var h = 0u; h < HEADS; h++) {
-          scratch[lane * kLaneStride + h * 64u + thread / 4u] = part[h];
+          pool[lane * kLaneStride + h * 128u + thread / 4u] = bitcast<u32>(part1[h]);
+          pool[lane * kLaneStride + h * 128u + 64u + thread / 4u] = bitcast<u32>(part2[h]);
         }
         workgroupBarrier();
       }
       for (var h = 0u; h < HEADS; h++) {
-        var of_rows: f32;
-        var of_codes: i32;
+        var chains: vec2<f32>;
         if (SUBGROUPS) {
-          of_rows = sum_of_four_lanes(bitcast<f32>(part[h]));
-          of_codes = whole_sum_of_four_lanes(bitcast<i32>(part[h]));
+          chains = vec2<f32>(sum_of_four_lanes(part1[h]), sum_of_four_lanes(part2[h]));
         } else {
-          let at = h * 64u + thread / 4u;
-          let lanes = vec4<u32>(scratch[at], scratch[kLaneStride + at], scratch[2u * kLaneStride + at],
-                                scratch[3u * kLaneStride + at]);
-          let c = bitcast<vec4<f32>>(lanes);
-          let n = bitcast<vec4<i32>>(lanes);
-          of_rows = (c.x + c.y) + (c.z + c.w);
-          of_codes = n.x + n.y + n.z + n.w;
+          chains = vec2<f32>(lanes_in_pool(h * 128u + thread / 4u),
+                             lanes_in_pool(h * 128u + 64u + thread / 4u));
         }
         if (lane == h % 4u) {
-          var score = rounded_product(of_rows, kScoreScale);
-          if (width != kRows) {
-            let query = query_parameters[h];
-            score = code_score(of_codes, bitcast<i32>(query.y), bitcast<f32>(query.x), width,
-                               half_of(piece.parameters.x, row), half_of(piece.parameters.y, row));
-          }
-          weights[h * kHeadStride + b * kBlockStride + row] =
-              select(kNothing, score, b * 32u + row < seen);
+          keep_score(h, b1, row, seen, chains.x, piece1);
+          keep_score(h, b2, row, seen, chains.y, piece2);
         }
       }
       if (!SUBGROUPS) { workgroupBarrier(); }
@@ -262,8 +292,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       }
       if (thread % 32u == 0u) { factors[h * kRunBlocks + block] = power_of_two(before - now); }
       weights[at] = scaled;
-      scratch[at] = bitcast<u32>(w);
-      scratch[HEADS * kHeadStride + at] = bitcast<u32>(offset);
+      pool[at] = bitcast<u32>(w);
+      pool[HEADS * kHeadStride + at] = bitcast<u32>(offset);
     }
     workgroupBarrier();
     for (var i = thread; i < 3u * HEADS * kRunBlocks; i += THREADS) {
@@ -275,8 +305,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
           s += vec4<f32>(weights[at], weights[at + 1u], weights[at + 2u], weights[at + 3u]);
         } else {
           let source = at + select(0u, HEADS * kHeadStride, kind == 2u);
-          s += bitcast<vec4<f32>>(vec4<u32>(scratch[source], scratch[source + 1u], scratch[source + 2u],
-                                            scratch[source + 3u]));
+          s += bitcast<vec4<f32>>(vec4<u32>(pool[source], pool[source + 1u], pool[source + 2u],
+                                            pool[source + 3u]));
         }
       }
       sums[i] = (s.x + s.y) + (s.z + s.w);
@@ -328,65 +358,57 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
       }
       workgroupBarrier();
+      for (var first = 0u; first < kRunBlocks; first += SLOTS) {
+        put_sums(first, thread, one);
+        workgroupBarrier();
+        put_values(first, h1, thread);
+        workgroupBarrier();
+        put_sums(first, thread, two);
+        workgroupBarrier();
+        put_values(first, h2, thread);
+        workgroupBarrier();
+      }
+    }
 
-      // Classes added up, and block after block joined: 128 threads for each of the two heads.
-      let h = h1 + thread / 128u;
-      let head = min(h, HEADS - 1u);
+    for (var pair = 0u; pair < PAIRS; pair++) {
+      let h = 2u * pair + thread / 128u;
+      if (h >= HEADS) { continue; }
       var rows = 0.0;
       var codes = 0.0;
       var sum = 0.0;
       var most = kNothing;
-      for (var first = 0u; first < kRunBlocks; first += SLOTS) {
-        if (block >= first && block < first + SLOTS) {
-          let to = (block - first) * kValueStride;
-          put_sums(to, thread, value_width == kRows, one);
-          put_sums(SLOTS * kValueStride + to, thread, value_width == kRows, two);
-        }
-        workgroupBarrier();
-        for (var slot = 0u; slot < SLOTS; slot++) {
-          let b = first + slot;
-          let at = head * kRunBlocks + b;
-          let source = (thread / 128u * SLOTS + slot) * kValueStride + thread % 128u;
-          let c0 = bitcast<f32>(scratch[source]);
-          let classes = ((c0 + bitcast<f32>(scratch[source + kClassStride])) +
-                         bitcast<f32>(scratch[source + 2u * kClassStride])) +
-                        bitcast<f32>(scratch[source + 3u * kClassStride]);
-          let as_values = code_values(read_at[b].y, sums[HEADS * kRunBlocks + at],
-                                      sums[2u * HEADS * kRunBlocks + at]);
-          let of_rows = read_at[b].y == kRows;
-          let value = fma(classes, as_values.x, as_values.y);
-          let next_rows = fma(rows, factors[at], select(0.0, c0, of_rows));
-          let next_codes = fma(codes, factors[at], select(value, 0.0, of_rows));
-          rows = select(rows, next_rows, b < blocks);
-          codes = select(codes, next_codes, b < blocks);
-          sum = select(sum, fma(sum, factors[at], sums[at]), b < blocks);
-          most = max(most, greatest[at]);
-        }
-        workgroupBarrier();
+      for (var b = 0u; b < kRunBlocks; b++) {
+        let factor = factors[h * kRunBlocks + b];
+        let x = values[(h * kRunBlocks + b) * 128u + thread % 128u];
+        let of_rows = read_at[b].y == kRows;
+        let next_rows = fma(rows, factor, select(0.0, x, of_rows));
+        let next_codes = fma(codes, factor, select(x, 0.0, of_rows));
+        rows = select(rows, next_rows, b < blocks);
+        codes = select(codes, next_codes, b < blocks);
+        sum = select(sum, fma(sum, factor, sums[h * kRunBlocks + b]), b < blocks);
+        most = max(most, greatest[h * kRunBlocks + b]);
       }
-      if (h < HEADS) {
-        if (task.runs != 0u) {
-          let at = ((task.state + run) * kQueryHeads + first_head + h) * kStateFloats;
-          states[at + dim] = rows;
-          states[at + 128u + dim] = codes;
-          if (thread % 128u == 0u) {
-            states[at + 256u] = most;
-            states[at + 257u] = sum;
-          }
-        } else if (run == task.run_begin) {
-          all_rows[pair] = rows;
-          all_codes[pair] = codes;
-          all_greatest[pair] = most;
-          all_sum[pair] = sum;
-        } else {
-          let now = max(all_greatest[pair], most);
-          let before = power_of_two(all_greatest[pair] - now);
-          let own = power_of_two(most - now);
-          all_rows[pair] = fma(all_rows[pair], before, rows * own);
-          all_codes[pair] = fma(all_codes[pair], before, codes * own);
-          all_sum[pair] = fma(all_sum[pair], before, sum * own);
-          all_greatest[pair] = now;
+      if (task.runs != 0u) {
+        let at = ((task.state + run) * kQueryHeads + first_head + h) * kStateFloats;
+        states[at + dim] = rows;
+        states[at + 128u + dim] = codes;
+        if (thread % 128u == 0u) {
+          states[at + 256u] = most;
+          states[at + 257u] = sum;
         }
+      } else if (run == task.run_begin) {
+        all_rows[pair] = rows;
+        all_codes[pair] = codes;
+        all_greatest[pair] = most;
+        all_sum[pair] = sum;
+      } else {
+        let now = max(all_greatest[pair], most);
+        let before = power_of_two(all_greatest[pair] - now);
+        let own = power_of_two(most - now);
+        all_rows[pair] = fma(all_rows[pair], before, rows * own);
+        all_codes[pair] = fma(all_codes[pair], before, codes * own);
+        all_sum[pair] = fma(all_sum[pair], before, sum * own);
+        all_greatest[pair] = now;
       }
     }
     workgroupBarrier();  // the next run's tables take the place of these

@@ -4,7 +4,7 @@
 @group(0) @binding(2) var<storage, read> cache: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read> tables: array<u32>;
 @group(0) @binding(4) var<storage, read> step_rows: array<vec4<u32>>;
-@group(0) @binding(5) var<storage, read> coded: array<vec4<u32>>;  // [row][query head][17]
+@group(0) @binding(5) var<storage, read> turned_queries: array<vec4<f32>>;  // [row][query head][33]
 @group(0) @binding(6) var<storage, read_write> states: array<vec4<f32>>;
 @group(0) @binding(7) var<storage, read_write> ctx: array<vec4<f32>>;
 
@@ -64,7 +64,7 @@ fn plane_pieces(table: u32, head: u32, thread: u32, width: u32) -> array<vec4<u3
 }
 
 // Their bytes into rows[].
-fn store_bytes(pieces: array<vec4<u32>, 4>, thread: u32, width: u32, flip: u32) {
+fn store_bytes(pieces: array<vec4<u32>, 4>, thread: u32, width: u32) {
   var p = pieces;
   let position = thread / 2u;
   let b0 = code_bytes(width, p[0].x, p[1].x, vec2<u32>(p[2].x, p[3].x));
@@ -73,7 +73,7 @@ fn store_bytes(pieces: array<vec4<u32>, 4>, thread: u32, width: u32, flip: u32) 
   let b3 = code_bytes(width, p[0].w, p[1].w, vec2<u32>(p[2].w, p[3].w));
   for (var g = 0u; g < 4u; g++) {
     rows[position * 8u + ((2u * g + thread % 2u) ^ (position % 8u))] =
-        vec4<u32>(b0[g], b1[g], b2[g], b3[g]) ^ vec4<u32>(flip);
+        vec4<u32>(b0[g], b1[g], b2[g], b3[g]);
   }
 }
 
@@ -160,7 +160,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   // The rows of qkv and of ctx of the quad's queries; those past the last are copies of it.
   var query_at: vec4<u32>;
   var out_at: vec4<u32>;
-  var coded_at: vec4<u32>;
+  var turned_at: vec4<u32>;
   var token_of: vec4<u32>;
   for (var i = 0u; i < 4u; i++) {
     let query = min(4u * quad + i, task.tokens * GROUP - 1u);
@@ -169,7 +169,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     token_of[i] = token;
     query_at[i] = (task.row + token) * kQkvQuads + head * 32u;
     out_at[i] = (task.row + token) * kQueryHeads + head;
-    coded_at[i] = out_at[i] * (kCodedWords / 4u);
+    turned_at[i] = out_at[i] * (kTurnedFloats / 4u);
   }
   // Softmax: of query thread / 4.
   let position = task.position + min(thread / 4u, task.tokens * GROUP - 1u) / GROUP;
@@ -205,7 +205,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
       } else if (thread < 64u) {
         let pieces = plane_pieces(key_table, kv_head, thread, width.x);
-        store_bytes(pieces, thread, width.x, 0x80808080u);
+        store_bytes(pieces, thread, width.x);
       }
       var values: array<vec4<u32>, max(PIECES, 4u)>;
       if (width.y == kRows) {
@@ -247,34 +247,30 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
           high[i] = score.y;
         }
       } else {
-        var upper: array<vec2<i32>, 4>;
-        var lower: array<vec2<i32>, 4>;
-        for (var i = 0u; i < 4u; i++) {
-          upper[i] = vec2<i32>(0);
-          lower[i] = vec2<i32>(0);
-        }
-        for (var piece = 0u; piece < 8u; piece++) {
-          let at = lane * 8u + (piece ^ lane % 8u);
-          let k0 = rows[at];
-          let k1 = rows[at + 128u];
-          for (var i = 0u; i < 4u; i++) {
-            let q_high = coded[coded_at[i] + piece];
-            let q_low = coded[coded_at[i] + 8u + piece];
-            for (var w = 0u; w < 4u; w++) {
-              upper[i] += vec2<i32>(dot4I8Packed(k0[w], q_high[w]), dot4I8Packed(k1[w], q_high[w]));
-              lower[i] += vec2<i32>(dot4I8Packed(k0[w], q_low[w]), dot4I8Packed(k1[w], q_low[w]));
+        var c: array<vec2<f32>, 16>;  // [chain][query]
+        for (var i = 0u; i < 16u; i++) { c[i] = vec2<f32>(0.0); }
+        for (var i = 0u; i < 2u; i++) {
+          for (var g = 0u; g < 4u; g++) {
+            for (var j = 0u; j < 4u; j++) {
+              let word = 8u * g + 2u * j + i;
+              let at = lane * 8u + ((word / 4u) ^ (lane % 8u));
+              let x0 = byte_floats(rows[at][word % 4u]);
+              let x1 = byte_floats(rows[at + 128u][word % 4u]);
+              for (var e = 0u; e < 4u; e++) {
+                let q = turned_queries[turned_at[e] + word];
+                c[j * 4u + e] = vec2<f32>(word_chain(c[j * 4u + e].x, x0, q),
+                                          word_chain(c[j * 4u + e].y, x1, q));
+              }
             }
           }
         }
-        for (var i = 0u; i < 4u; i++) {
-          let dot = upper[i] * 256 + lower[i];
-          let query = coded[coded_at[i] + 16u];
-          let scale = bitcast<f32>(query.x);
-          let sum = bitcast<i32>(query.y);
-          let of_low = params[lane];
-          let of_high = params[lane + 16u];
-          low[i] = code_score(dot.x, sum, scale, width.x, of_low.x, of_low.y);
-          high[i] = code_score(dot.y, sum, scale, width.x, of_high.x, of_high.y);
+        let of_low = params[lane];
+        let of_high = params[lane + 16u];
+        for (var e = 0u; e < 4u; e++) {
+          let chains = (c[e] + c[4u + e]) + (c[8u + e] + c[12u + e]);
+          let sum = turned_queries[turned_at[e] + 32u].x;
+          low[e] = code_score(chains.x, sum, width.x, of_low.x, of_low.y);
+          high[e] = code_score(chains.y, sum, width.x, of_high.x, of_high.y);
         }
       }
       weights[lane * kWeightStride + quad] = low;
@@ -287,7 +283,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
           rows[piece ^ (piece / 16u % 8u)] = values[i];
         }
       } else if (thread < 64u) {
-        store_bytes(values, thread, width.y, 0u);
+        store_bytes(values, thread, width.y);
       }
       let at = thread / 16u;
       let of_quad = thread / 4u % 4u;

@@ -1,21 +1,18 @@
 // As kv_append.wgsl, for a tiered cache: rows go where `tables` says, and queries are left once more
-// as codes need them, turned and as integers (tiered.wgsl).
+// as codes need them, turned.
 @group(0) @binding(1) var<storage, read> rope: array<f32>;   // [position][64 cos, 64 sin]
 @group(0) @binding(2) var<storage, read> q_norm: array<f32>;
 @group(0) @binding(3) var<storage, read> k_norm: array<f32>;
 @group(0) @binding(4) var<storage, read_write> qkv: array<f32>;
 @group(0) @binding(5) var<storage, read_write> cache: array<u32>;
 @group(0) @binding(6) var<storage, read> tables: array<u32>;
-// [row][query head][kCodedWords], then from place.step_rows_at on the rows of the step.
+// [row][query head][kTurnedFloats], then from place.step_rows_at on the rows of the step.
 @group(0) @binding(7) var<storage, read_write> work: array<u32>;
-
-const kLevels = 32512.0;  // of a query's integers: 127 * 256
 
 var<workgroup> head: array<f32, 128>;
 var<workgroup> squares: array<f32, 64>;
-var<workgroup> sums: array<i32, 64>;
 
-// Leaves head[] turned, and its largest magnitude in squares[0].
+// Leaves head[] turned, but for the scale.
 fn turn(thread: u32) {
   for (var half = 1u; half < 128u; half *= 2u) {
     let low = thread & (half - 1u);
@@ -29,41 +26,23 @@ fn turn(thread: u32) {
   }
 }
 
-fn code_query(at: u32, thread: u32) {
-  if (place.rotated == 1u) { turn(thread); }
-  squares[thread] = max(abs(head[2u * thread]), abs(head[2u * thread + 1u]));
+fn turn_query(at: u32, thread: u32) {
+  var scale = 1.0;
+  if (place.rotated == 1u) {
+    turn(thread);
+    scale = kHadamardScale;
+  }
+  let low = head[thread] * scale;
+  let high = head[64u + thread] * scale;
+  work[at + thread] = bitcast<u32>(low);
+  work[at + 64u + thread] = bitcast<u32>(high);
+  squares[thread] = low + high;
   workgroupBarrier();
   for (var half = 32u; half > 0u; half /= 2u) {
-    if (thread < half) { squares[thread] = max(squares[thread], squares[thread + half]); }
+    if (thread < half) { squares[thread] += squares[thread + half]; }
     workgroupBarrier();
   }
-  let largest = squares[0];
-  let inverse = select(0.0, kLevels / largest, largest > 1e-30);
-  var sum = 0;
-  if (thread < 32u) {
-    var high = 0u;
-    var low = 0u;
-    for (var i = 0u; i < 4u; i++) {
-      let level = clamp(i32(round(head[4u * thread + i] * inverse)), -32512, 32512);
-      let upper = (level + 128) >> 8u;
-      sum += level;
-      high |= (u32(upper) & 0xffu) << (8u * i);
-      low |= (u32(level - upper * 256) & 0xffu) << (8u * i);
-    }
-    work[at + thread] = high;
-    work[at + 32u + thread] = low;
-  }
-  sums[thread] = sum;
-  workgroupBarrier();
-  for (var half = 16u; half > 0u; half /= 2u) {
-    if (thread < half) { sums[thread] += sums[thread + half]; }
-    workgroupBarrier();
-  }
-  if (thread == 0u) {
-    let scale = largest * (1.0 / kLevels) * select(1.0, kHadamardScale, place.rotated == 1u);
-    work[at + 64u] = bitcast<u32>(scale);
-    work[at + 65u] = bitcast<u32>(sums[0]);
-  }
+  if (thread == 0u) { work[at + 128u] = bitcast<u32>(squares[0]); }
 }
 
 @compute @workgroup_size(64)
@@ -94,7 +73,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   head[64u + thread] = pair.y;
   workgroupBarrier();
   if (query) {
-    code_query((group.x * kQueryHeads + group.y) * kCodedWords, thread);
+    turn_query((group.x * kQueryHeads + group.y) * kTurnedFloats, thread);
   } else {
     let to_place = step[row];
     let stored = group.y - kQueryHeads;  // keys, then values

@@ -2,4 +2,3 @@
 const SUBGROUPS = false;
 
 fn sum_of_four_lanes(c: f32) -> f32 { return c; }
-fn whole_sum_of_four_lanes(c: i32) -> i32 { return c; }

@@ -7,9 +7,3 @@ fn sum_of_four_lanes(c: f32) -> f32 {
   let pair = c + subgroupShuffleXor(c, 1u);
   return pair + subgroupShuffleXor(pair, 2u);
 }
-
-// Of whole numbers, in all of them.
-fn whole_sum_of_four_lanes(c: i32) -> i32 {
-  let pair = c + subgroupShuffleXor(c, 1u);
-  return pair + subgroupShuffleXor(pair, 2u);
-}

@@ -11,8 +11,9 @@
 // What differs between layers and policies is a uniform, so that one shader serves them all. Put in
 // front: PLACE, its binding.
 //
-//   score    the query, turned like the keys, as 16-bit integers of its own scale; the sum of their
-//            products with bytes is exact, so its order does not matter
+//   score    the query, turned like the keys, times 1 + byte / 256: four chains of fused
+//            multiply-adds, chain j over the words 8 g + 2 j, g = 0 .. 3, then 8 g + 2 j + 1;
+//            (c0 + c1) + (c2 + c3); what the 1 is too much is taken off with the query's sum
 //   block    of values from codes: four chains of weight * scale times (1 + byte / 256) of positions
 //            r, r + 4, ..., added as ((c0 + c1) + c2) + c3, and what the 1 is too much taken off
 //   query    values from codes and from rows are summed apart; those from codes are turned back at
@@ -36,7 +37,7 @@ struct Place {
 const kRows = 16u;        // a width: BF16
 const kUnitsOfSide = 12u; // hi2, mid2, low4 (2), bf16 (8)
 const kInStep = 0x80000000u;  // a unit that is not in the layer but in the rows of the step
-const kCodedWords = 68u;  // of a coded query: 32 of high bytes, 32 of low ones, scale, sum
+const kTurnedFloats = 132u;  // of a turned query: 128, their sum, and nothing
 const kHadamardScale = 0.08838834764;  // 1 / sqrt(128)
 
 // Bits of keys and of values, as they are read by a query of that block.
@@ -84,13 +85,15 @@ fn half_of(word: u32, position: u32) -> f32 {
   return select(both.x, both.y, position % 2u == 1u);
 }
 
-// `dot`: the exact sum of the query's integers times (byte - 128); `sum`: of its integers.
-fn code_score(dot: i32, sum: i32, query_scale: f32, width: u32, scale: f32, offset: f32) -> f32 {
-  let signed = fma(f32(dot >> 8u), 256.0, f32(dot & 255));
-  let q = f32(sum);
-  let bytes = fma(q, 128.0, signed);
-  let levels = fma(bytes, unit_of(width), q * bias_of(width));
-  return fma(levels, scale, q * offset) * (query_scale * kScoreScale);
+// One word of a key against four dimensions of a turned query.
+fn word_chain(start: f32, x: vec4<f32>, q: vec4<f32>) -> f32 {
+  return fma(x.w, q.w, fma(x.z, q.z, fma(x.y, q.y, fma(x.x, q.x, start))));
+}
+
+// `chains`: of the four chains; `sum`: of the query. Base 2, times 1 / sqrt(128).
+fn code_score(chains: f32, sum: f32, width: u32, scale: f32, offset: f32) -> f32 {
+  let levels = fma(chains - sum, 256.0 * unit_of(width), sum * bias_of(width));
+  return fma(levels, scale, sum * offset) * kScoreScale;
 }
 
 // What a block's sum of weight * scale * (1 + byte / 256) becomes: fma() with these two. `scaled`:
