@@ -224,7 +224,8 @@ TEST(ModelOpen, RefusesWhatItCannotHonour) {
   const auto path = test::tiny_artifact_path("tiny-tied", Scheme::bf16);
   const auto no_backend = Model::open(path, {.backend = "fast", .allow_synthetic = true});
   ASSERT_FALSE(no_backend);
-  EXPECT_THAT(no_backend.error().message, HasSubstr("cpu, reference, cuda, webgpu; found \"fast\""));
+  EXPECT_THAT(no_backend.error().message,
+              HasSubstr("cpu, reference, cuda, webgpu; found \"fast\""));
   EXPECT_FALSE(Model::open(path, {.backend = "reference"})) << "a twin is refused unless asked for";
   EXPECT_FALSE(
       Model::open(path, {.backend = "reference", .allow_synthetic = true, .kv_blocks = -1}));
