@@ -172,16 +172,6 @@ std::size_t bytes_of(const StackedMatrix& m, std::size_t bytes_per_row) {
 
 }  // namespace
 
-std::size_t DeviceWeights::bytes_needed(const Qwen3Weights<StackedMatrix>& weights) {
-  std::size_t bytes = 0;
-  for (const StackedMatrix& m : matrices_of(weights)) {
-    const Scheme scheme = m.parts[0].scheme;
-    bytes += bytes_of(m, code_bytes(scheme, m.cols()) + scale_words(scheme, m.cols()) * 4);
-  }
-  for (const auto& norm : norms_of(weights)) bytes += aligned(norm.size_bytes());
-  return bytes;
-}
-
 Result<DeviceWeights> DeviceWeights::upload(gpu::Device& device,
                                             const Qwen3Weights<StackedMatrix>& weights,
                                             ThreadPool& pool, const LoadProgress& progress) {

@@ -32,8 +32,6 @@ struct DeviceMatrix {
 
 class DeviceWeights {
  public:
-  static std::size_t bytes_needed(const Qwen3Weights<StackedMatrix>& weights);
-
   // Returns when everything is there. `progress` is called from this thread, in bytes of the
   // artifact.
   static Result<DeviceWeights> upload(gpu::Device& device,

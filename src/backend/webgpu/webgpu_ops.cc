@@ -48,16 +48,6 @@ gpu::Binding shape_of(const gpu::Buffer& shapes, std::uint64_t offset) {
 
 }  // namespace
 
-std::size_t Activations::bytes_needed(const ModelConfig& config, int max_step_tokens,
-                                      int max_logit_rows) {
-  const StepWidths w = step_widths(config);
-  const auto of_step = static_cast<std::size_t>(w.x + w.h + w.qkv + w.ctx + w.gate_up + w.act);
-  const auto of_logits = static_cast<std::size_t>(w.last + w.logits);
-  return (of_step * static_cast<std::size_t>(max_step_tokens) +
-          of_logits * static_cast<std::size_t>(max_logit_rows)) *
-         sizeof(float);
-}
-
 Result<Activations> Activations::create(gpu::Device& device, const ModelConfig& config,
                                         int max_step_tokens, int max_logit_rows) {
   Activations made;

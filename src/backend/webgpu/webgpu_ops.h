@@ -30,8 +30,6 @@ struct Rows {
 struct Activations {
   gpu::Buffer x, h, qkv, ctx, gate_up, act, last, logits;
 
-  static std::size_t bytes_needed(const ModelConfig& config, int max_step_tokens,
-                                  int max_logit_rows);
   static Result<Activations> create(gpu::Device& device, const ModelConfig& config,
                                     int max_step_tokens, int max_logit_rows);
 };
