@@ -79,7 +79,8 @@ def charts(report: dict) -> dict[str, str]:
             ],
             ticks,
         )
-        if report["models"][0]["read_bandwidth"]:  # of the processor, where it is what computes
+        # Of the processor's, where it is what computes.
+        if all(result["share_of_read_bandwidth"] is not None for found in decode.values() for result in found.values()):
             drawn["bench_share.svg"] = log_chart(
                 f"Shares of what the machine can do: {machine}",
                 "positions cached before",

@@ -347,6 +347,6 @@ MUTATIONS = [
     ),
     one(
         "stale scale: a block coded anew keeps the scales of what was there before",
-        CODES, TIERED_KV, "for (std::size_t pair = 0; pair < pairs(side)", "for (std::size_t pair = 1; pair < pairs(side)",
+        CODES, TIERED_KV, "pair = 0; pair < planes_.pairs(side)", "pair = 1; pair < planes_.pairs(side)",
     ),
 ]
