@@ -1,5 +1,6 @@
-// The shaders of a step as kernels of one device, made at load: a shader that a driver does not
-// take refuses the load, never a step.
+// The shaders of a step as kernels of one device. Those of a step with one row or two are made at
+// load, so that a driver that does not take them refuses the load; the cut of a product that no
+// step had yet is made when the first one has it, and its failure is that step's.
 #pragma once
 
 #include <map>

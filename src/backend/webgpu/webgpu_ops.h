@@ -1,6 +1,10 @@
-// The ops of forward() on the webgpu backend: each records dispatches into the step's command
-// buffer and returns. Nothing runs before the step is submitted, and nothing is allocated in a step
-// but what the driver needs for its commands.
+// The ops of forward() on the webgpu backend: each records dispatches and returns. A step is
+// submitted in a few parts, so that the device computes the first while the others are recorded.
+// Nothing is allocated in a step but what the driver needs for its commands and, the first time a
+// product has so many rows, a kernel.
+//
+// A gap between two dispatches costs as much as most kernels of a step with one row. There a norm
+// and the gate of the feed-forward are done by the product that follows, with the same bits.
 #pragma once
 
 #include <memory>
